@@ -271,14 +271,13 @@ def _soaked(
     hosts: Path | None = None,
 ) -> tuple[StackFile, Cluster, Site]:
     """The stack, or the cluster of a kubeconfig, with a soak of this length. Raises Misuse."""
-    from stacks.accept.package.site import Site
+    from stacks.accept.package.site import Site, describe
 
     if kubeconfig is None and stack is not None:
         file, cluster, site = _load(stack, project)
     elif kubeconfig is not None and stack is None:
         from busbar.fabric.commands.nccl import read_settings
         from busbar.kube.client import connect
-        from stacks.accept.package.foreign import describe
 
         api = connect({"KUBECONFIG": str(kubeconfig)})
         file = describe(api, read_settings(settings), project or Path.cwd(), hosts)

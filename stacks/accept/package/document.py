@@ -46,7 +46,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     """
     begun = evidence.begun
     criteria = contract.read(folder / CRITERIA, begun.site)
-    found = kinds.results(criteria.rows, evidence, hashes)
+    found = [kinds.result(row, evidence, hashes) for row in criteria.rows]
     ended = [stage.ended for name in STAGES if (stage := evidence.stage(name))]
     reports = evidence.inventory.hosts if evidence.inventory else {}
     pools = begun.site.pools

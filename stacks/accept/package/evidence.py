@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -43,6 +43,8 @@ WHOLE = {"collectives": "c", "repeats": "r", SOAK: "k"}
 # Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 SKEW_SECONDS = 300
+# The setting of a job without NVLink.
+NO_NVLINK = "NCCL_P2P_DISABLE"
 # 440 reports have 7 MB.
 MAX_JSON = 16 << 20
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
@@ -121,6 +123,17 @@ class Machines(OfRun):
     failed: dict[str, str] = Field(default={})
 
 
+class Changes(NamedTuple):
+    """The changes of the workers of a pool. `known`: worker -> its machine, with all that it has shown.
+
+    `exchanged`: worker -> the place in Evidence.met where it is not what it was, and what is another one.
+    """
+
+    exchanged: dict[str, tuple[int, str]]
+    reboots: list[str]
+    known: dict[str, Machine]
+
+
 Read = TypeVar("Read", bound=OfRun)
 Found = TypeVar("Found")
 
@@ -169,6 +182,11 @@ class Runs:
     hcas: tuple[str, ...]
     record: Record
 
+    @property
+    def has_nvlink(self) -> bool:
+        """False for a job whose data went over the HCAs alone."""
+        return self.record.settings.get(f"env {NO_NVLINK}") != "1"
+
 
 def machine_of(also: Mapping[str, Any]) -> Machine:
     """The machine in an output of the script of the inventory."""
@@ -176,6 +194,11 @@ def machine_of(also: Mapping[str, Any]) -> Machine:
     hcas = (f"HCA {each.get('guid')}" for each in parts_of(also, "hcas") if each.get("vf") is not True)
     machine, boot = (str(also.get(key) or "") for key in ("machine", "boot_id"))
     return Machine(machine=machine, boot=boot, gpus=tuple(gpus), hcas=tuple(hcas))
+
+
+def digest_of(machine_id: str) -> str:
+    """A machine id as host/inventory.sh tells it."""
+    return hashlib.sha256(f"{machine_id}\nbusbar\n".encode()).hexdigest()
 
 
 def parts_of(also: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -288,24 +311,29 @@ class Evidence:
                 found += [(folder.name, asked)] if asked else []
         return sorted(found, key=lambda each: each[1].at)
 
-    def exchanged(self, pool: str) -> list[tuple[int, str]]:
-        """The place in `met` where a worker of the pool was not what it had been, and what has changed."""
-        found, before = dict[str, tuple[int, str]](), dict[str, Machine]()
+    def changes(self, pool: str) -> Changes:
+        """The changes of the workers of a pool, from stage to stage."""
+        found = Changes({}, [], {})
         for place, (stage, asked) in enumerate(self.met):
             for name in self.begun.site.pools[pool].workers:
-                if (now := asked.hosts.get(name)) is None or name in found:
+                if (now := asked.hosts.get(name)) is None or name in found.exchanged:
                     continue
-                was = before.setdefault(name, now)
+                was = found.known.setdefault(name, now)
                 since = f"since stage {stage} ({asked.at})"
                 if now.machine != was.machine:
-                    found[name] = place, f"{name} is another machine {since}"
+                    found.exchanged[name] = place, f"{name} is another machine {since}"
                 for old, new in ((was.gpus, now.gpus), (was.hcas, now.hcas)):
                     if old and (other := [part for part in new if part not in old]):
-                        found.setdefault(name, (place, f"{name} has another {other[0]} {since}"))
-                before[name] = was.model_copy(
-                    update={"gpus": was.gpus or now.gpus, "hcas": was.hcas or now.hcas}
+                        found.exchanged.setdefault(name, (place, f"{name} has another {other[0]} {since}"))
+                if was.boot and now.boot not in ("", was.boot):
+                    found.reboots.append(f"{name} before stage {stage}")
+                found.known[name] = Machine(
+                    machine=was.machine,
+                    boot=now.boot or was.boot,
+                    gpus=was.gpus or now.gpus,
+                    hcas=was.hcas or now.hcas,
                 )
-        return sorted(found.values())
+        return found
 
     def doubt(self, stage: str, pool: str) -> str:
         """Why a stage may have run on other machines than the first one; empty if nothing says so."""
@@ -313,7 +341,8 @@ class Evidence:
         if not places:
             return f"{stage} has no record of its machines"
         # A worker that is another one now may have been exchanged while the stage before ran.
-        return "; ".join(what for place, what in self.exchanged(pool) if place <= places[-1] + 1)
+        exchanged = sorted(self.changes(pool).exchanged.values())
+        return "; ".join(what for place, what in exchanged if place <= places[-1] + 1)
 
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""

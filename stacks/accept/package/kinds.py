@@ -187,12 +187,8 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused",
     return "accepted" if states == {"pass"} else "undecided"
 
 
-def results(rows: Iterable[Row], evidence: Evidence, hashes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Every row with its result, as JSON values. HASHES: file -> sha256."""
-    return [_result(row, evidence, hashes) for row in rows]
-
-
-def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
+def result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
+    """A row with its result, as JSON values. HASHES: file -> sha256."""
     stage, pool, _, key = row.parts
     try:
         found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
@@ -203,13 +199,11 @@ def _result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str
         found = Finding("fail", str(error))
     except Untrusted as error:
         found = Finding("unknown", str(error))
-    folders = [
-        each for name in (*KINDS[key].uses, stage) for each in (f"{FOLDER}/{name}", f"{FOLDER}/{name}/{pool}")
-    ]
+    stages = [f"{FOLDER}/{name}" for name in (*KINDS[key].uses, stage)]
+    folders = [*stages, *(f"{folder}/{pool}" for folder in stages)]
     below = f"{FOLDER}/{stage}/{pool}/"
     used = [path for path in hashes if path.rpartition("/")[0] in folders or path.startswith(below)]
-    files = {path: hashes[path] for path in used}
-    return {**row.model_dump(), **vars(found), "evidence": files}
+    return {**row.model_dump(), **vars(found), "evidence": {path: hashes[path] for path in used}}
 
 
 def _find(asked: Question) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
+from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.hosts.remote import Hosts, on_each
-from busbar.kube.wait import Clock, SystemClock
+from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, wait_until
 from busbar.preflight.survey import CONCURRENT
+from busbar.text import counted
 from stacks.accept.package.evidence import (
     FOLDER,
     INVENTORY,
+    LOG_FILES,
+    SEGMENT,
     STAGE,
     TIME,
     Evidence,
@@ -27,15 +30,18 @@ from stacks.accept.package.evidence import (
     Machines,
     Printed,
     Stage,
+    digest_of,
     machine_of,
     machines_files,
     write_json,
 )
-from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, results
-from stacks.accept.package.site import Site
+from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, result
+from stacks.accept.package.site import Site, validation_of
 
 if TYPE_CHECKING:
     from busbar.config import Cluster
+    from busbar.config.cluster import Validation
+    from busbar.fabric.measure import Plan
     from busbar.hosts.inventory import Host
     from busbar.kube.client import RestApi
     from busbar.preflight.spec import Spec
@@ -43,6 +49,10 @@ if TYPE_CHECKING:
 QUARANTINED = "every worker is in quarantine"
 # Seconds of the question of who a host is.
 ASK_SECONDS = 90
+# Seconds of the start of all pods of a job, at 440 nodes that have the image.
+START_SECONDS = 60
+# How long a stage waits for GPUs that pods hold, unless validation.when_busy is `wait`.
+PATIENCE_SECONDS = 180
 
 
 @dataclass(frozen=True)
@@ -91,8 +101,8 @@ class Running:
     @cached_property
     def bad(self) -> dict[str, str]:
         """Node -> the row that it fails alone, of the stages of nodes, pairs and rails that have ended."""
-        rows = [row for row in self.rows if row.parts[0] in OF_NODES]
-        return failed_nodes(results(rows, Evidence(self.folder), {}))
+        evidence = Evidence(self.folder)
+        return failed_nodes(result(row, evidence, {}) for row in self.rows if row.parts[0] in OF_NODES)
 
     def good(self, pool: str) -> list[str]:
         """The workers of a pool without those that are bad."""
@@ -176,12 +186,75 @@ def ask_machines(on: Running, at: str) -> Machines:
         node["metadata"]["name"]: (node.get("status") or {}).get("nodeInfo") or {}
         for node in on.api.list("/api/v1/nodes")
     }
-    known = {name: _of_node(infos[name]) for name in workers if infos.get(name, {}).get("machineID")}
+    known = {
+        name: Machine(machine=digest_of(infos[name]["machineID"]), boot=infos[name].get("bootID") or "")
+        for name in workers
+        if infos.get(name, {}).get("machineID")
+    }
     failed = {name: f"{name}: its Node has no machine id" for name in workers if name not in known}
     return Machines(run=on.run, at=at, hosts=known, failed=failed)
 
 
-def _of_node(info: dict[str, Any]) -> Machine:
-    """The machine of a Node, named as host/inventory.sh names it."""
-    name = hashlib.sha256(f"{info['machineID']}\nbusbar\n".encode()).hexdigest()
-    return Machine(machine=name, boot=info.get("bootID") or "")
+def clean_up(on: Running, jobs: Iterable[str]) -> None:
+    """Remove the jobs that a killed process may have left, by the begin of their names."""
+    from busbar.fabric.measure.run import find, remove
+
+    begins, limit = tuple(f"{job}-" for job in jobs), Deadline(on.clock, PATIENCE_SECONDS)
+    found = wait_until(lambda: find(on.api), limit, poll_seconds=2)
+    remove(on.api, [each for each in found if each.run.startswith(begins)], limit, on.say)
+
+
+def keep_logs(folder: Path) -> None:
+    """Remove whatever is made again from the logs, such as a verdict and its page."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in (*LOG_FILES, SEGMENT):
+            path.unlink()
+
+
+def free_nodes(on: Running, pool: str, *, wait: bool = True) -> tuple[str, ...]:
+    """The nodes of the pool whose GPUs are free; with WAIT as a measurement waits for them."""
+    validation = validation_of(on.cluster.validation_of(pool))
+    return tuple(plan_when_free(on, pool, f"{on.run}-free", validation, wait=wait).job.nodes)
+
+
+def plan_when_free(
+    on: Running,
+    pool: str,
+    job: str,
+    validation: Validation,
+    *,
+    wait: bool = True,
+    begun_on: Sequence[str] = (),
+    nodes: Sequence[str] | None = None,
+) -> Plan:
+    """The job on these nodes, else on all good ones of the pool, as soon as they are free.
+
+    BEGUN_ON: the nodes of a job that has begun.
+    """
+    from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
+    from busbar.manifests.nccljob import TopologyFile
+
+    file = validation.topology_file and on.file.project / validation.topology_file
+    more: dict[str, Any] = {
+        "validation": validation,
+        "own_namespace": on.kubeconfig is not None,
+        "topology": TopologyFile.read(job, file) if file else None,
+    }
+    inventory, asked = HostInventory.of(on.cluster), on.good(pool) if nodes is None else nodes
+    if begun_on:
+        return plan_pool(None, inventory, pool, job, nodes=begun_on, idle=on.idle, **more)
+
+    def look() -> Plan | Pending:
+        facts = read_facts(on.api, None, idle=on.idle)
+        found = plan_pool(facts, inventory, pool, job, nodes=asked, idle=on.idle, partly=True, **more)
+        held = len(asked) - len(found.job.nodes) - len(found.missing)
+        if not wait:
+            return found
+        if held and not on.idle:
+            return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
+        if not found.job.nodes:
+            raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
+        return found
+
+    seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
+    return wait_until(look, Deadline(on.clock, seconds), poll_seconds=10, progress=on.say)

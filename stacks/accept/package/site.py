@@ -1,25 +1,35 @@
-"""The facts of a stack that criteria and rows need. They are kept with the evidence."""
+"""The facts of a stack that criteria and rows need, and the stack of a cluster that busbar did not make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
 from busbar.collect.spec import expectation
 from busbar.config import Cluster
-from busbar.config.cluster import Validation
+from busbar.config.cluster import HostsFrom, Validation
+from busbar.config.stackfile import OF_LIST, StackFile, host_list, read_file
+from busbar.exits import Misuse
 from busbar.fabric.diagnosis.kubernetes import scope_of
 from busbar.fabric.diagnosis.stages import expected_of
 from busbar.fabric.localise import Kind
+from busbar.fabric.measure import Request, plan, read_facts
 from busbar.hosts.inventory import Inventory
 from busbar.judge.nccl import Expectation
 from busbar.manifests import nccljob
 from busbar.models import OutputModel
 from busbar.preflight.spec import HostRequirements, requirements_key, spec_of
+
+if TYPE_CHECKING:
+    from busbar.kube.client import RestApi
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 # The expectation of a log has these besides, by its job.
@@ -125,3 +135,53 @@ def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **e
     of_each = {"expected_busbw_gbps": None, "expected_by_collective": by_name}
     more = {"collectives": list(runs), "env": {**validation.env, **env}, **of_each}
     return validation.model_copy(update=more)
+
+
+POOL = "gpus"
+# No host has this key, so no login can succeed.
+NO_KEY = "ssh-ed25519 " + base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes(32)).decode()
+
+
+def describe(
+    api: RestApi, validation: Mapping[str, Any], project: Path, hosts: Path | None = None
+) -> StackFile:
+    """The stack file of a cluster. VALIDATION: as in a stack file. HOSTS: a list of hosts, with its workers.
+
+    Raises CannotMeasure, ApiError, ConfigError for a list that is not valid, and Misuse.
+    """
+    facts = read_facts(api, None)
+    # Pods hold GPUs at some times only, as those of a run that is continued.
+    free = replace(facts, nodes=tuple(replace(each, held={}) for each in facts.nodes))
+    found = plan(free, Request(validation=validation), "accept", None)
+    job, server = found.job, urlsplit(api.server).hostname or "cluster"
+    name = re.sub(r"[^a-z0-9]+", "-", server.lower()).strip("-")[:40] or "cluster"
+    of_pool: dict[str, Any] = {
+        "gpus": job.gpus_per_node,
+        "rails": job.rails or 1,
+        "rate_gbps": job.rate_gbps or 1,
+    }
+    if job.gpu:
+        of_pool["gpu_model"] = job.gpu
+    known = {name: {"name": name, "address": name, "host_key": NO_KEY} for name in job.nodes}
+    if hosts:
+        listed = host_list(read_file(HostsFrom(file=str(hosts)), project), str(hosts)).hosts
+        known = {each.name: each.model_dump(exclude_none=True, exclude=OF_LIST) for each in listed}
+    if unlisted := [node for node in job.nodes if node not in known]:
+        raise Misuse(
+            f"{hosts}: Nodes are missing: {', '.join(unlisted[:8])}. Fix: name the hosts as the Nodes"
+        )
+    workers = [{**known[node], "pool": POOL} for node in job.nodes]
+    [(resource, _)] = [*job.hca_resources.items()] or [("nvidia.com/hostdev", 0)]
+    data = {
+        "name": name,
+        "ssh": {"agent": True},
+        "api_endpoint": {"address": server},
+        "hosts": {"servers": [{"name": "api", "address": server, "host_key": NO_KEY}], "workers": workers},
+        "pools": {POOL: {**of_pool, "taints": [taint.model_dump() for taint in job.taints]}},
+        "k3s": {"sha256": {"amd64": "0" * 64}},
+        "gpu_operator": {"enabled": False},
+        "network_operator": {"enabled": False, "resource": resource},
+        "mpi_operator": {"enabled": False},
+        "validation": found.validation.model_dump(mode="json", exclude_unset=True),
+    }
+    return StackFile(project / f"Pulumi.{name}.yaml", data, frozenset())

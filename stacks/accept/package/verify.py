@@ -22,6 +22,7 @@ from stacks.accept.package.evidence import (
     RUN,
     Evidence,
     Untrusted,
+    digest_of,
     files_of,
     read_json,
     sha256,
@@ -160,7 +161,7 @@ def _refusals(folder: Path, again: Mapping[str, Any], agreed: Agreed) -> Iterato
         raise Misuse(f"{agreed.machines}: no machine is listed. Fix: a machine id or a serial per line")
     found = {name: _names(node) for name, node in again["nodes"].items()}
     # /etc/machine-id is kept as a digest.
-    wanted = {entry: {entry.lower(), _digest(entry)} for entry in entries}
+    wanted = {entry: {entry.lower(), digest_of(entry)} for entry in entries}
     every = {name for names in wanted.values() for name in names}
     for name, names in found.items():
         if not names & every:
@@ -176,10 +177,6 @@ def _names(node: Mapping[str, Any]) -> set[str]:
     found = [node.get("machine"), node.get("serial")]
     found += [part.get(key) for part in parts for key in ("uuid", "serial", "guid")]
     return {str(each).lower() for each in found if each and each not in NO_VALUE}
-
-
-def _digest(machine_id: str) -> str:
-    return hashlib.sha256(f"{machine_id}\nbusbar\n".encode()).hexdigest()
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.judge import few_files
-from busbar.kube.wait import Deadline, Pending, wait_until
 from busbar.text import counted, listed
 from busbar.versions import release
-from stacks.accept.package.evidence import LOG_FILES, SEGMENT, Judged, Untrusted, job_of
+from stacks.accept.package.evidence import Judged, Untrusted, job_of
 from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
-from stacks.accept.package.running import QUARANTINED, Planned, Running
+from stacks.accept.package.running import (
+    QUARANTINED,
+    START_SECONDS,
+    Planned,
+    Running,
+    clean_up,
+    keep_logs,
+    plan_when_free,
+)
 from stacks.accept.package.site import COLLECTIVES, Pool, validation_of
-
-if TYPE_CHECKING:
-    from busbar.config.cluster import Validation
-    from busbar.fabric.measure import Plan
 
 # Runs of each collective, the first one included. Median and spread count, not the best.
 RUNS: Mapping[str, int] = {"all_reduce": 10, "all_gather": 3, "reduce_scatter": 3, "alltoall": 3}
@@ -150,11 +151,8 @@ def _spread(asked: Question) -> Finding:
     return Finding("pass", f"{min(found):g} to {max(found):g} GB/s in {len(found)} runs, {value:g} %", value)
 
 
-# Seconds of the start of all pods, at 440 nodes that have the image; and of one collective with the start of
-# its ranks, at 3,520.
-START_SECONDS, RUN_SECONDS = 60, 45
-# How long a stage waits for GPUs that pods hold, unless validation.when_busy is `wait`.
-PATIENCE_SECONDS = 180
+# Seconds of one collective with the start of its ranks, at 3,520.
+RUN_SECONDS = 45
 
 
 def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running) -> dict[str, str]:
@@ -181,71 +179,6 @@ def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running)
             on.say(f"warning: {left}")
         keep_logs(folder)
     return notes
-
-
-def clean_up(on: Running, jobs: Iterable[str]) -> None:
-    """Remove the jobs that a killed process may have left, by the begin of their names."""
-    from busbar.fabric.measure.run import find, remove
-
-    begins, limit = tuple(f"{job}-" for job in jobs), Deadline(on.clock, PATIENCE_SECONDS)
-    found = wait_until(lambda: find(on.api), limit, poll_seconds=2)
-    remove(on.api, [each for each in found if each.run.startswith(begins)], limit, on.say)
-
-
-def keep_logs(folder: Path) -> None:
-    """Remove whatever is made again from the logs, such as a verdict and its page."""
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name not in (*LOG_FILES, SEGMENT):
-            path.unlink()
-
-
-def free_nodes(on: Running, pool: str, *, wait: bool = True) -> tuple[str, ...]:
-    """The nodes of the pool whose GPUs are free; with WAIT as a measurement waits for them."""
-    validation = validation_of(on.cluster.validation_of(pool))
-    return tuple(plan_when_free(on, pool, f"{on.run}-free", validation, wait=wait).job.nodes)
-
-
-def plan_when_free(
-    on: Running,
-    pool: str,
-    job: str,
-    validation: Validation,
-    *,
-    wait: bool = True,
-    begun_on: Sequence[str] = (),
-    nodes: Sequence[str] | None = None,
-) -> Plan:
-    """The job on these nodes, else on all good ones of the pool, as soon as they are free.
-
-    BEGUN_ON: the nodes of a job that has begun.
-    """
-    from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
-    from busbar.manifests.nccljob import TopologyFile
-
-    file = validation.topology_file and on.file.project / validation.topology_file
-    more: dict[str, Any] = {
-        "validation": validation,
-        "own_namespace": on.kubeconfig is not None,
-        "topology": TopologyFile.read(job, file) if file else None,
-    }
-    inventory, asked = HostInventory.of(on.cluster), on.good(pool) if nodes is None else nodes
-    if begun_on:
-        return plan_pool(None, inventory, pool, job, nodes=begun_on, idle=on.idle, **more)
-
-    def look() -> Plan | Pending:
-        facts = read_facts(on.api, None, idle=on.idle)
-        found = plan_pool(facts, inventory, pool, job, nodes=asked, idle=on.idle, partly=True, **more)
-        held = len(asked) - len(found.job.nodes) - len(found.missing)
-        if not wait:
-            return found
-        if held and not on.idle:
-            return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
-        if not found.job.nodes:
-            raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
-        return found
-
-    seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
-    return wait_until(look, Deadline(on.clock, seconds), poll_seconds=10, progress=on.say)
 
 
 def _measuring(stage: str, runs: Sequence[str], **env: str) -> Planned:

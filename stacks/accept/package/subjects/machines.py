@@ -13,37 +13,23 @@ AGE_HOURS, MOST_HOURS = 168.0, 2160.0
 
 @kind(f"{MACHINES}.same", "the same machines, GPUs and HCAs from the first stage to the last")
 def _same(asked: Question) -> Finding:
-    evidence, workers = asked.evidence, asked.pool.workers
-    if changed := evidence.exchanged(asked.name):
-        return Finding("fail", sentences([what for _, what in changed]))
-    met = evidence.met
+    met, workers, changes = asked.evidence.met, asked.pool.workers, asked.evidence.changes(asked.name)
+    if changes.exchanged:
+        return Finding("fail", sentences([what for _, what in sorted(changes.exchanged.values())]))
     if not met or met[-1][0] != MACHINES or not workers:
         return Finding("unknown", "nobody was asked at the end")
     last, lost = met[-1][1], []
     if silent := [last.failed.get(name, f"{name}: no answer") for name in workers if name not in last.hosts]:
         return Finding("unknown", f"not known at the end: {sentences(silent)}")
     for name in workers:
-        now = {*last.hosts[name].gpus, *last.hosts[name].hcas}
-        before = [each for _, found in met if (each := found.hosts.get(name))]
-        parts = dict.fromkeys(part for each in before for part in (*each.gpus, *each.hcas))
-        lost += [f"{name} does not show {part} any more" for part in parts if part not in now]
+        now, before = last.hosts[name], changes.known[name]
+        gone = [part for part in before.gpus + before.hcas if part not in now.gpus + now.hcas]
+        lost += [f"{name} does not show {part} any more" for part in gone]
     if lost:
         return Finding("unknown", sentences(lost))
     by = "" if any(each.gpus for each in last.hosts.values()) else ", by machine id alone"
-    reboots = _reboots(asked)
-    named = f"; rebooted: {sentences(reboots)}" if reboots else ""
+    named = f"; rebooted: {sentences(changes.reboots)}" if changes.reboots else ""
     return Finding("pass", f"{counted(len(workers), 'node')}, asked {len(met)} times{by}{named}")
-
-
-def _reboots(asked: Question) -> list[str]:
-    boots, found = dict[str, str](), list[str]()
-    for stage, met in asked.evidence.met:
-        for name in asked.pool.workers:
-            boot = met.hosts[name].boot if name in met.hosts else ""
-            if boot and boot != boots.setdefault(name, boot):
-                found.append(f"{name} before stage {stage}")
-            boots |= {name: boot} if boot else {}
-    return found
 
 
 @kind(

@@ -17,14 +17,11 @@ from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import Evidence, job_of, or_none
+from stacks.accept.package.evidence import NO_NVLINK, Evidence, job_of, or_none
 from stacks.accept.package.kinds import OF_NODES, Finding, Question, counting, kind, sentences
-from stacks.accept.package.running import Planned, Running
+from stacks.accept.package.running import START_SECONDS, Planned, Running, clean_up, keep_logs, plan_when_free
 from stacks.accept.package.site import Pool, validation_of
-from stacks.accept.package.subjects.collectives import START_SECONDS, clean_up, keep_logs, plan_when_free
 
-# The setting of a job without NVLink.
-NO_NVLINK = "NCCL_P2P_DISABLE"
 # Without an expected value so many other nodes must be there to compare with.
 FEWEST_OTHERS = 2
 FEWEST_FOR_PAIRS = 16
@@ -59,19 +56,26 @@ def _results(asked: Question) -> dict[Group, float | None]:
 def known_of(evidence: Evidence, pool: str, facts: Pool) -> Known:
     """The runs of all stages, as rows judge them; of a node alone those with NVLink."""
     jobs = [job for stage in OF_NODES for job in evidence.runs(stage, pool)]
-    own = [job.results for job in jobs if job.record.settings.get(f"env {NO_NVLINK}") != "1"]
-    results = {group: busbw for runs in own for group, busbw in runs.items()}
+    results = {group: busbw for job in jobs if job.has_nvlink for group, busbw in job.results.items()}
     return comparable(Known(results, facts.group_gbps))
 
 
+def by_node(asked: Question, *stages: str, by_hcas: bool = False) -> dict[tuple[str, str], float]:
+    """Node, and alone or in pairs -> GB/s: the better one of two runs, the second best of four."""
+    found: dict[tuple[str, str], list[float]] = {}
+    jobs = [job for stage in stages for job in asked.evidence.runs(stage, asked.name)]
+    for job in jobs:
+        for group, busbw in job.results.items() if job.has_nvlink != by_hcas else ():
+            how = "alone" if len(group.nodes) == 1 else "pairs"
+            for node in group.nodes:
+                found.setdefault((node, how), []).append(busbw or 0.0)
+    return {key: median_high(values) for key, values in found.items()}
+
+
 def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding:
-    """The slowest node: the better one of two runs, the second best of four."""
-    runs: dict[str, list[float]] = {}
-    for job in asked.evidence.runs("nvlink", asked.name):
-        if (job.record.settings.get(f"env {NO_NVLINK}") == "1") == by_hcas:
-            for group, busbw in job.results.items():
-                runs.setdefault(group.nodes[0], []).append(busbw or 0.0)
-    reached = {name: median_high(values) for name, values in runs.items()}
+    """The slowest node alone."""
+    found = by_node(asked, "nvlink", by_hcas=by_hcas).items()
+    reached = {name: busbw for (name, how), busbw in found if how == "alone"}
     of_hcas = asked.pool.required.rails * asked.pool.required.rate_gbps / 8
     if by_hcas and (fast := [name for name, busbw in reached.items() if busbw > of_hcas > 0]):
         return Finding("unknown", f"{listed(fast, _SHOWN)}: faster than {of_hcas:g} GB/s, all HCAs of a node")

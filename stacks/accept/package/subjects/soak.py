@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from statistics import NormalDist, median, median_high, pstdev
+from statistics import NormalDist, median, pstdev
 from typing import Any
 
 from busbar.exits import Misuse
@@ -37,17 +37,19 @@ from stacks.accept.package.evidence import (
     write_packed,
 )
 from stacks.accept.package.kinds import Find, Finding, Question, but, kind, sentences
-from stacks.accept.package.running import Planned, Running, measure_on, now
-from stacks.accept.package.site import validation_of
-from stacks.accept.package.subjects.collectives import (
-    RUN_SECONDS,
+from stacks.accept.package.running import (
     START_SECONDS,
+    Planned,
+    Running,
     clean_up,
     keep_logs,
-    not_whole,
+    measure_on,
+    now,
     plan_when_free,
 )
-from stacks.accept.package.subjects.nodes import NO_NVLINK
+from stacks.accept.package.site import validation_of
+from stacks.accept.package.subjects.collectives import RUN_SECONDS, not_whole
+from stacks.accept.package.subjects.nodes import by_node
 from stacks.accept.package.subjects.stress import THROTTLED
 
 # An interval is one run of nccl-tests with as many iterations as fill this time.
@@ -459,7 +461,7 @@ def _slowest(asked: Question) -> Finding:
     required=lambda pool: "in_group" in pool.group_gbps, nodes=2,
 )  # fmt: skip
 def _after(asked: Question) -> Finding:
-    before, after = _by_node(asked, "nvlink", "pairs"), _by_node(asked, "after")
+    before, after = by_node(asked, "nvlink", "pairs"), by_node(asked, "after")
     known = [key for key in before if before[key] and key in after]
     lost = {key: round(100 * (1 - after[key] / before[key]), 2) for key in known}
     if silent := [name for name in asked.pool.workers if (name, "pairs") not in lost]:
@@ -468,18 +470,6 @@ def _after(asked: Question) -> Finding:
     text = f"{name} {how}: {after[name, how]:g} GB/s, {before[name, how]:g} before"
     bad = {node for (node, _), loss in lost.items() if loss > (asked.row.threshold or 0)}
     return Finding("pass", text, max(most, 0), sorted(bad))
-
-
-def _by_node(asked: Question, *stages: str) -> dict[tuple[str, str], float]:
-    """Node, and alone or in pairs -> the better one of two runs over NVLink or the fabric, in GB/s."""
-    found: dict[tuple[str, str], list[float]] = {}
-    jobs = [job for stage in stages for job in asked.evidence.runs(stage, asked.name)]
-    for job in jobs:
-        for group, busbw in job.results.items() if f"env {NO_NVLINK}" not in job.record.settings else ():
-            how = "alone" if len(group.nodes) == 1 else "pairs"
-            for node in group.nodes:
-                found.setdefault((node, how), []).append(busbw or 0.0)
-    return {key: median_high(values) for key, values in found.items()}
 
 
 def dots(evidence: Evidence, pool: str) -> list[Dot]:

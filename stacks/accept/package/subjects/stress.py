@@ -25,9 +25,16 @@ from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, pod_on, 
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Untrusted, job_of, write_json
 from stacks.accept.package.kinds import Find, Finding, Outcome, Question, kind, sentences, worst
-from stacks.accept.package.running import QUARANTINED, Planned, Running, measure_on
+from stacks.accept.package.running import (
+    QUARANTINED,
+    Planned,
+    Running,
+    clean_up,
+    free_nodes,
+    measure_on,
+    plan_when_free,
+)
 from stacks.accept.package.site import Pool, validation_of
-from stacks.accept.package.subjects.collectives import clean_up, free_nodes, plan_when_free
 
 # The option that names the image.
 DCGM_IMAGE = "dcgm-image"

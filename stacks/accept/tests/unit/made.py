@@ -461,9 +461,9 @@ def evidence(folder: Path) -> Path:
 def result(folder: Path, row: str) -> SimpleNamespace:
     """The result of one row."""
     _, facts = site_of()
-    only = [each for each in contract.default(facts).rows if each.id == row]
+    [only] = [each for each in contract.default(facts).rows if each.id == row]
     hashes = document.hashes_of(files_of(folder))
-    return SimpleNamespace(**kinds.results(only, Evidence(folder), hashes)[0])
+    return SimpleNamespace(**kinds.result(only, Evidence(folder), hashes))
 
 
 def sums(folder: Path) -> None:

@@ -28,9 +28,8 @@ from stacks.accept.package import criteria as contract
 from stacks.accept.package import running as stage_runs
 from stacks.accept.package import subjects as stages
 from stacks.accept.package.evidence import Evidence
-from stacks.accept.package.foreign import describe
 from stacks.accept.package.running import Planned, Running, run_stage
-from stacks.accept.package.site import COLLECTIVES, validation_of
+from stacks.accept.package.site import COLLECTIVES, describe, validation_of
 from stacks.accept.package.subjects import inventory as asking
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.tests.unit import made
