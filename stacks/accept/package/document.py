@@ -14,7 +14,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from busbar import __version__
-from busbar.fabric.diagnosis.page import cells_of, heat_map
+from busbar.fabric.diagnosis.page import Cells, cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg, series_svg
@@ -169,18 +169,13 @@ def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[flo
     """
     facts = evidence.begun.site.pools[pool]
     known = known_of(evidence, pool, facts)
-    if not (cells := cells_of(known, both=True)):
+    if not (cells := cells_of(known.shares(), both=True)):
         return None
-    figures: dict[str, list[float | None]] = {}
+    best = cells_of({group: busbw or 0.0 for group, busbw in known.results.items()}, both=True)
+    figures = dict[str, list[float | None]]()
     for name in facts.workers:
-        own = {group: busbw or 0.0 for group, busbw in known.results.items() if name in group.nodes}
-        rails: dict[int, float] = {}
-        for group, busbw in own.items():
-            if group.rail is not None:
-                rails[group.rail] = max(busbw, rails.get(group.rail, 0.0))
-        whole = [(len(group.nodes), busbw) for group, busbw in own.items() if group.rail is None]
-        best = [max((busbw for nodes, busbw in whole if nodes == many), default=None) for many in (1, 2)]
-        figures[name] = [*best, min(rails.values(), default=None)]
+        runs = best.get(name, Cells())
+        figures[name] = [runs.alone, runs.pair, min(runs.rails.values(), default=None)]
     absent = {name: "no run" for name in facts.workers if name not in cells}
     return heat_map(cells, facts.workers, absent, facts.rail_groups, facts.required.rails), figures
 

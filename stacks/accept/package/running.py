@@ -232,13 +232,11 @@ def plan_when_free(
     BEGUN_ON: the nodes of a job that has begun.
     """
     from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
-    from busbar.manifests.nccljob import TopologyFile
 
-    file = validation.topology_file and on.file.project / validation.topology_file
     more: dict[str, Any] = {
         "validation": validation,
         "own_namespace": on.kubeconfig is not None,
-        "topology": TopologyFile.read(job, file) if file else None,
+        "project": on.file.project,
     }
     inventory, asked = HostInventory.of(on.cluster), on.good(pool) if nodes is None else nodes
     if begun_on:

@@ -152,7 +152,7 @@ def describe(
     facts = read_facts(api, None)
     # Pods hold GPUs at some times only, as those of a run that is continued.
     free = replace(facts, nodes=tuple(replace(each, held={}) for each in facts.nodes))
-    found = plan(free, Request(validation=validation), "accept", None)
+    found = plan(free, Request(validation=validation, project=project), "accept")
     job, server = found.job, urlsplit(api.server).hostname or "cluster"
     name = re.sub(r"[^a-z0-9]+", "-", server.lower()).strip("-")[:40] or "cluster"
     of_pool: dict[str, Any] = {
