@@ -110,7 +110,7 @@ class Capability:
 
     def register(self, group: Typer) -> None:
         add = getattr(importlib.import_module(self.commands), "register", None)
-        group.info.hidden = add is None  # help does not list a group without commands for people
+        group.info.hidden = add is None  # The help lists no group without commands for people.
         if add:
             add(group)
 

@@ -136,7 +136,7 @@ def run(
     the configuration that the gate names is a GateConfig.
     """
     gate = capability.gate
-    assert gate is not None  # which each capability with a project has
+    assert gate is not None  # Each capability with a project has one.
 
     async def main() -> None:
         config = load_config(project)

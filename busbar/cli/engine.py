@@ -79,7 +79,7 @@ def step(
 ) -> None:
     """Run a step of a capability on its cluster; the request is JSON on stdin, the result on stdout.
 
-    The step is one of `steps` in its door, with what it needs and prints. The cluster: KUBECONFIG.
+    The step is one of `steps` of its Capability; its function says what it needs. The cluster: KUBECONFIG.
     """
     from busbar.capability import capabilities
     from busbar.kube.wait import SystemClock

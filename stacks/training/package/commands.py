@@ -66,7 +66,7 @@ def _describe(training: Training) -> Iterator[str]:
 
 
 def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
-    """What of the installed software does not work (busbar.capability.Capability.ready)."""
+    """Find what of the installed software does not work (busbar.capability.Capability.ready)."""
     from busbar.finding import Finding
     from busbar.frame import unready
     from busbar.operations.verify import CLUSTER

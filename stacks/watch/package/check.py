@@ -108,7 +108,7 @@ def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -
 
 
 def ready(path: Path, outputs: Mapping[str, Any], api: Api) -> list[Finding]:
-    """What of the monitoring does not work now (busbar.capability.Capability.ready)."""
+    """Find what of the monitoring does not work now (busbar.capability.Capability.ready)."""
     watch = config.read(path)
     installed = [STACK.namespace] if watch.stack.enabled else []
     return [*unready(api, [watch.namespace, *installed]), *_Look(api, CheckSpec.of(watch)).problems()]

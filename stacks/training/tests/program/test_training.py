@@ -409,7 +409,7 @@ def test_without_a_claim_no_object_of_storage_is_created() -> None:
 def test_the_job_starts_after_its_claim_is_bound() -> None:
     for storage in (NFS, CLASS):
         run = on_storage(**storage)
-        [name] = CAPABILITY.waits  # which `up --converge cluster` runs again
+        [name] = CAPABILITY.waits  # `up --converge cluster` runs it again.
         bind = run.named(name)
         assert run.waits_for(bind, run.of_type(CLAIM)[0])
         assert run.waits_for(run.of_type(JOB)[0], bind)

@@ -142,7 +142,7 @@ def test_the_series_are_written_before_the_pod_that_serves_them_and_checked_at_t
     run = up(stack=EXISTING)
     series, check = run.named("monitoring-series"), run.named("monitoring-check")
     assert (command(run, series.name), command(run, check.name)) == ("step watch write", "step watch check")
-    assert CAPABILITY.waits == (check.name,)  # which `up --converge cluster` runs again
+    assert CAPABILITY.waits == (check.name,)  # `up --converge cluster` runs it again.
     [deployment] = run.of_type(DEPLOYMENT)
     assert run.waits_for(deployment, series)
     for each in [deployment, *run.of_type(DAEMON_SET), *run.of_type(MONITOR), *run.of_type(RULE)]:
