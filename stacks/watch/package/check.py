@@ -161,8 +161,8 @@ class _Look:
                 f"node_exporter does not read all rails: {listed(short)}",
                 f"look at the pods of {RAILS}, at `devices`, and for files in "
                 "/sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265); if an HCA was "
-                "replaced or renamed, or none is named, let preflight ask the host again (busbar docs hosts "
-                "Preflight)",
+                "replaced or renamed, or none is named, let preflight ask the host again "
+                "(busbar docs hosts Preflight)",
             )
 
     def _loaded(self, nodes: int) -> Iterator[Finding]:
