@@ -25,10 +25,7 @@ K3S_BASE_URL: Final = "https://github.com/k3s-io/k3s/releases/download"
 # plugin runs, and the NCCL validation proves GPUDirect RDMA.
 GPU_OPERATOR: Final = "v26.7.0"
 NETWORK_OPERATOR: Final = "26.7.0"
-# Editors offer these; any other version may be given.
-GPU_OPERATORS: Final = (GPU_OPERATOR, "v26.3.3", "v26.7.2")
-NETWORK_OPERATORS: Final = (NETWORK_OPERATOR, "26.1.2", "26.10.0")
-# Offered versions that busbar was not run with: what their public pages and charts say.
+# Versions that busbar was not run with, and what their public pages and charts say.
 NOT_RUN: Final = {
     "v26.7.2": "its chart was not seen; since v26.7.1 the operator's GPU pods also wait for the host's "
     "kernel module nvidia (NVIDIA/gpu-operator#2881)",

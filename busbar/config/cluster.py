@@ -25,7 +25,6 @@ from busbar.config.types import (
     ChartName,
     ChartVersion,
     Cidr,
-    Component,
     CronSchedule,
     DnsLabel,
     Endpoint,
@@ -47,7 +46,6 @@ from busbar.config.types import (
     Matching,
     NodeLabelKey,
     NonEmpty,
-    Offered,
     Port,
     ProxyUrl,
     Quantity,
@@ -292,7 +290,11 @@ def _without_defaults(schema: dict[str, Any]) -> None:
         field.pop("default", None)
 
 
-ProfileName = Annotated[NonEmpty, AfterValidator(_known_profile), Offered(profiles.names, only=True)]
+ProfileName = Annotated[
+    NonEmpty,
+    AfterValidator(_known_profile),
+    Field(json_schema_extra=lambda schema: schema.update(enum=list(profiles.names()))),
+]
 
 
 class NcclPoolSettings(ConfigModel):
@@ -754,7 +756,7 @@ class K3s(ConfigModel):
     tls_san: list[Address] = Field(default=[])
     """Further names and addresses of the API in its certificate, such as a name in DNS. Those of the load
     balancers are in it."""
-    disable: list[Component] = Field(default=["traefik", "servicelb"])
+    disable: list[DnsLabel] = Field(default=["traefik", "servicelb"])
     """Packaged components of K3s that are not installed."""
     images: Annotated[list[ImageArchive], AfterValidator(_own_names)] = Field(default=[])
     """Image archives for hosts without access to a registry (air gap)."""
@@ -814,7 +816,7 @@ class Chart(ConfigModel):
 class GpuOperator(Chart):
     """NVIDIA GPU Operator: driver, container toolkit, device plugin -> `nvidia.com/gpu`."""
 
-    version: Annotated[ChartVersion, Offered(lambda: versions.GPU_OPERATORS)] = versions.GPU_OPERATOR
+    version: ChartVersion = versions.GPU_OPERATOR
     """Version of the chart, with a leading v."""
     chart: ChartName = "gpu-operator"
     """Name of the chart, a local path, or an oci:// URL."""
@@ -825,7 +827,7 @@ class GpuOperator(Chart):
 class NetworkOperator(Chart):
     """NVIDIA Network Operator: SR-IOV device plugin -> allocatable HCAs."""
 
-    version: Annotated[ChartVersion, Offered(lambda: versions.NETWORK_OPERATORS)] = versions.NETWORK_OPERATOR
+    version: ChartVersion = versions.NETWORK_OPERATOR
     """Version of the chart, without a leading v."""
     chart: ChartName = "network-operator"
     """Name of the chart, a local path, or an oci:// URL."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import posixpath
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -49,20 +48,6 @@ class Matching:
         if re.fullmatch(self.pattern, value):
             return value
         raise invalid(f"is not {self.expected}")
-
-
-@dataclass(frozen=True)
-class Offered:
-    """Annotates a text of which editors offer `values()`; `only` says that no other one is valid."""
-
-    values: Callable[[], Iterable[str]]
-    only: bool = False
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        known = {"enum": list(self.values())}
-        return known if self.only else {"anyOf": [known, handler(schema)]}
 
 
 def _not_bool(value: Any) -> Any:
@@ -494,9 +479,7 @@ K3sVersion = Annotated[
     str,
     Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"),
     AfterValidator(_opens_readyz),
-    Offered(lambda: (versions.K3S,)),
 ]
-Component = Annotated[DnsLabel, Offered(lambda: PACKAGED)]
 ArchiveUrl = Annotated[
     Url, Matching(r".*\.(tar|tar\.gz|tgz|tar\.zst)", "a .tar, .tar.gz, .tgz or .tar.zst archive")
 ]
