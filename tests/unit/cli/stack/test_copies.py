@@ -144,3 +144,57 @@ def test_a_host_keeps_the_newest_copies_of_each_checkout_readable_by_root_only(t
 def test_a_host_that_busbar_did_not_install_keeps_nothing(tmp_path: Path) -> None:
     assert kept(Host(tmp_path), *copy("first")) == Place("server-1", (), SERVER)
     assert not (tmp_path / "var/lib/busbar").exists()
+
+
+def test_the_newest_whole_copy_is_taken_from_the_folder_or_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: tiny\n")
+    said: list[str] = []
+    session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), say=said.append)
+    old, new = (
+        (header_of(state(ROOT, each).text, session.target, "ada@laptop"), state(ROOT, each).text)
+        for each in (NAMESPACE, HOST)
+    )
+    folder = session.target.folder / "state"
+    folder.mkdir(parents=True)
+    for header, export in (old, new):
+        (folder / header.name).write_text(packed(header, export))
+    (folder / new[0].name).write_text(packed(*new)[:-9])
+    on_server = Place("server-1", (new[0],), SERVER)
+    here = Place.of_folder(session.target.folder)
+    assert here.headers == (old[0], new[0])
+    answer = {"copy": base64.b64encode(packed(*new).encode()).decode()}
+    monkeypatch.setattr(copies, "_ask", lambda login, hosts, values: [(hosts[0], answer)])
+    assert copies._choose(session, None, [here, on_server]) == new
+    assert said[1].startswith("  damaged on this folder: it cannot be read: ")
+    monkeypatch.setattr(copies, "_ask", lambda *_: ["server-1: is not responding"])
+    assert copies._choose(session, None, [here, on_server]) == old
+    session.target = Target(tmp_path, "other")
+    with pytest.raises(
+        Failed, match=r"of tiny/other on this folder; there are copies of tiny/prod, which are"
+    ):
+        copies._choose(session, None, [here])
+
+
+def test_a_newer_state_from_another_folder_and_a_silent_host_are_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: tiny\n")
+    said: list[str] = []
+    session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), say=said.append)
+    other, _ = copy("other", author="bob@desktop")
+    asked: list[dict[str, str]] = []
+
+    def ask(login: Any, hosts: Any, values: dict[str, str], **payload: str) -> list[Any]:
+        asked.append({**values, **payload})
+        facts = {"install_id": "", "rotated": "", "copies": [other.model_dump(mode="json")]}
+        return [(SERVER, facts), "server-2: is not responding"]
+
+    monkeypatch.setattr(copies, "_keepers", lambda _: (None, [SERVER]))
+    monkeypatch.setattr(copies, "_ask", ask)
+    copies.keep(session, state(), state(ROOT, NAMESPACE))
+    [path] = (session.target.folder / "state").iterdir()
+    assert (asked[0]["VERB"], asked[0]["NAME"], asked[0]["copy"]) == ("keep", path.name, path.read_text())
+    assert said[0] == "warning: no copy of the state there: server-2: is not responding"
+    assert said[1].startswith("warning: bob@desktop has kept another state of this stack at ")
