@@ -30,46 +30,12 @@ def test_what_the_stack_says_wins_mappings_are_merged_and_lists_replaced() -> No
     assert made["driver"] == {"enabled": True, "rdma": {"enabled": True, "useHostMofed": True}}
 
 
-def test_the_toolkit_is_told_where_k3s_keeps_its_containerd() -> None:
-    site = cluster()
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
-    settings = "/var/lib/rancher/k3s/agent/etc/containerd/"
-    assert {entry["name"]: entry["value"] for entry in made["toolkit"]["env"]} == {
-        "CONTAINERD_SOCKET": "/run/k3s/containerd/containerd.sock",
-        "CONTAINERD_CONFIG": f"{settings}config.toml",
-        "RUNTIME_CONFIG_SOURCE": f"file={settings}config.toml",
-        "RUNTIME_DROP_IN_CONFIG": f"{settings}config-v3.toml.d/99-nvidia.toml",
-    }
-
-
-def test_cni_plugins_go_where_k3s_looks_for_them() -> None:
-    operator = NETWORK_OPERATOR.values(HELM_VALUES, cluster().network_operator)["operator"]
-    assert operator["cniBinDirectory"] == "/var/lib/rancher/k3s/data/cni"
-    assert operator["cniNetworkDirectory"] == "/var/lib/rancher/k3s/agent/etc/cni/net.d"
-
-
 def test_there_is_one_node_feature_discovery() -> None:
     """Two of them overwrite each other's labels; the GPU Operator brings it."""
     site = cluster()
     assert NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)["nfd"] == {"enabled": False}
     gpu = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     assert "nfd" not in gpu, "the default: enabled"
-
-
-def test_the_driver_is_the_hosts_and_a_drivers_container_would_have_rdma() -> None:
-    site = cluster()
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
-    assert made["driver"] == {"enabled": False, "rdma": {"enabled": True, "useHostMofed": True}}
-
-
-def test_nothing_needs_the_crds_of_prometheus() -> None:
-    site = cluster()
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
-    assert made["dcgmExporter"] == {"serviceMonitor": {"enabled": False}}
-
-
-def test_mpijobs_of_other_teams_outlive_the_operator() -> None:
-    assert MPI_OPERATOR.values(HELM_VALUES, cluster().mpi_operator)["crd"] == {"keep": True}
 
 
 def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
@@ -83,11 +49,6 @@ def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_po
     site = cluster({"taints": [TAINT]})
     made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     assert made["daemonsets"]["rollingUpdate"] == {"maxUnavailable": "25%"}
-
-
-def test_the_network_operator_may_cache_the_nodes_of_a_large_cluster() -> None:
-    made = NETWORK_OPERATOR.values(HELM_VALUES, cluster().network_operator)
-    assert made["operator"]["resources"] == {"limits": {"memory": "1Gi"}}
 
 
 def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each() -> None:
@@ -261,14 +222,6 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
         assert spec.fix and spec.labels
 
 
-def test_a_wait_for_hcas_names_the_restart_of_the_device_plugin_on_a_node() -> None:
-    request = NETWORK_OPERATOR.wait_request(cluster().network_operator, "nvidia.com/hostdev", {"w1": 8})
-    restart = (
-        f"kubectl -n {request['namespace']} delete pod -l app=sriovdp --field-selector spec.nodeName=NODE"
-    )
-    assert restart in request["fix"]
-
-
 def test_hundreds_of_nodes_get_more_time_for_a_rollout() -> None:
     nodes = {f"w{n}": 8 for n in range(440)}
     request = GPU_OPERATOR.wait_request(cluster().gpu_operator, "nvidia.com/gpu", nodes)
@@ -296,19 +249,6 @@ def test_what_a_site_leaves_out_of_an_operator_is_not_waited_for(
 ) -> None:
     config = cluster(gpu_operator={"values": values}).gpu_operator
     assert GPU_OPERATOR.wait_request(config, "nvidia.com/gpu", {"w1": 8})["rollout"]["apps"] == apps
-
-
-def test_only_a_cluster_policy_must_be_ready_and_not_for_lack_of_gpus() -> None:
-    site = cluster()
-    gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", {"w1": 8})["policy"]
-    hcas = NETWORK_OPERATOR.wait_request(site.network_operator, "nvidia.com/hostdev", {"w1": 8})["policy"]
-    assert gpus == {
-        "kind": "ClusterPolicy",
-        "path": "/apis/nvidia.com/v1/clusterpolicies",
-        "must_be_ready": True,
-        "empty_reasons": ["NFDLabelsMissing", "NoGPUNodes"],
-    }
-    assert hcas == {"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"}
 
 
 def test_the_namespace_of_an_operator_that_another_tool_installed_is_not_known() -> None:
