@@ -555,34 +555,28 @@ def hardware(cluster: AnyCluster) -> Iterator[Finding]:
     if not cluster.validation.enabled:
         return
     for name, pool in cluster.pools.items():
-        wanted = cluster.validation_of(name)
-        if wanted.system and wanted.transport is None and wanted.system.transport == "socket":
-            where = _path(cluster, name, "profile")
-            text = f"{wanted.system.name} accepts TCP between hosts, and pools.{name} has {pool.rails} rails"
+        wanted, where = cluster.validation_of(name), _path(cluster, name, "profile")
+        profile = wanted.system
+        if profile and wanted.transport is None and profile.transport == "socket":
+            text = f"{profile.name} accepts TCP between hosts, and pools.{name} has {pool.rails} rails"
             fix = f"{_OTHER_PROFILE}; if TCP is meant, set {path_of(where[:-1])}.transport: socket"
             yield Finding(where, text, fix)
-        yield from _of_other_system(cluster, name, pool)
+        if profile and pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
+            text = f"{profile.name} is for {profile.gpu}, and pools.{name} has {pool.gpu_model}"
+            yield Finding(where, text, _OTHER_PROFILE)
+        if profile and profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
+            text = f"{profile.name} is for {profile.fabric}, and pools.{name}.link_layer is {pool.link_layer}"
+            yield Finding(where, text, _OTHER_PROFILE)
+        for path, given, ceiling, _ in _given(cluster, name, pool):
+            if ceiling is not None and given > ceiling:
+                text = f"{given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s"
+                yield Finding(path, text, "give GB/s (10^9 bytes), not Gb/s, or the pool a value of its own")
 
 
 def _path(cluster: AnyCluster, pool: str, key: str) -> KeyPath:
     """The path of the setting that a pool uses: its own, else that of `validation`."""
     own = cluster.pools[pool].validation
     return ("pools", pool, "validation", key) if own and key in own.model_fields_set else ("validation", key)
-
-
-def _of_other_system(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding]:
-    """Findings about a profile or expected values that do not fit the hardware of a pool."""
-    profile, where = cluster.validation_of(name).system, _path(cluster, name, "profile")
-    if profile and pool.gpu_model and is_gpu(pool.gpu_model, profile.gpu) is False:
-        text = f"{profile.name} is for {profile.gpu}, and pools.{name} has {pool.gpu_model}"
-        yield Finding(where, text, _OTHER_PROFILE)
-    if profile and profile.fabric is not None and profile.fabric != _FABRICS[pool.link_layer]:
-        text = f"{profile.name} is for {profile.fabric}, and pools.{name}.link_layer is {pool.link_layer}"
-        yield Finding(where, text, _OTHER_PROFILE)
-    for path, given, ceiling, _ in _given(cluster, name, pool):
-        if ceiling is not None and given > ceiling:
-            text = f"{given:g} GB/s is more than pools.{name} can carry, {ceiling:.4g} GB/s"
-            yield Finding(path, text, "give GB/s (10^9 bytes), not Gb/s, or the pool a value of its own")
 
 
 def _given(

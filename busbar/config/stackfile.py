@@ -110,7 +110,7 @@ def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
 _FIX = (
     "remove it. busbar makes the cluster's tokens itself, and logs in with a key, never with a password. Its "
     "own secrets are top-level keys, which `pulumi config set --secret busbar:KEY` sets: "
-    f"{', '.join(SECRETS)}. Any other one belongs into a Kubernetes Secret"
+    f"{', '.join(SECRETS)}. Any other one belongs in a Kubernetes Secret"
 )
 # A whole key, in snake case.
 _SECRET_KEY = re.compile(
