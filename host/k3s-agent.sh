@@ -8,11 +8,13 @@
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty), proxy (drop-in of the
 #   unit with the environment of a proxy, may be left out).
 # Facts: {"node","version"}, of a removal {"removed"}
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-lib k3s-rotation k3s-remove
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-remove
 
 UNIT=k3s-agent
 READY_DEADLINE=420
-KUBELET_KUBECONFIG=/var/lib/rancher/k3s/agent/kubelet.kubeconfig
+# With the rights of the kubelet, which may read its Node and the pods bound to it, and annotate its Node.
+# shellcheck disable=SC2034 # read by k3s-api.sh
+KUBECONFIG_FILE=$K3S_DATA_DIR/agent/kubelet.kubeconfig
 
 main() {
   begin_verb install remove
@@ -22,7 +24,7 @@ main() {
 
 remove_agent() {
   may_remove || return 0
-  k3s_uninstall "$UNIT"
+  k3s_uninstall
 }
 
 install_agent() {
@@ -32,25 +34,25 @@ install_agent() {
   claim_host worker
   record_preexisting_files
   k3s_download
-  restart_after_drift "$UNIT" "$KUBELET_KUBECONFIG"
-  with_rotations "$UNIT" apply_agent "$address"
-  k3s_record_machine "$UNIT" "$KUBELET_KUBECONFIG"
-  record_applied_hash "$UNIT"
+  restart_after_drift
+  with_rotations apply_agent "$address"
+  k3s_record_machine
+  record_applied_hash
   pause_after_restart
   printf '{"node":%s,"version":%s}\n' "$(json "$NODE_NAME")" "$(json "$(k3s_version)")"
 }
 
 # apply_agent LINE: with a line of config.yaml that depends on this host.
 apply_agent() {
-  k3s_write_files "$UNIT" agent "$1"
+  k3s_write_files agent "$1"
   # A Node that was deleted has no pods to wait for.
-  if [[ -z ${K3S_NODE_IS_DELETED:-} ]] && ! k3s_is_current "$UNIT" && systemctl is-active --quiet "$UNIT"; then
+  if [[ -z ${K3S_NODE_IS_DELETED:-} ]] && ! k3s_is_current && systemctl is-active --quiet "$UNIT"; then
     prepare_restart
   fi
-  k3s_start "$UNIT"
+  k3s_start
   await_node
-  if ! k3s_has_pod_network_of_node "$KUBELET_KUBECONFIG"; then
-    k3s_renew_pod_network "$UNIT" "$KUBELET_KUBECONFIG"
+  if ! k3s_has_pod_network_of_node; then
+    k3s_renew_pod_network
     await_node
   fi
 }
@@ -58,7 +60,7 @@ apply_agent() {
 # prepare_restart: returns when this agent may restart. A Node that is not Ready is unavailable already: nothing there can
 # be drained.
 prepare_restart() {
-  poll 20 k3s_node_is_ready "$KUBELET_KUBECONFIG" || return 0
+  poll 20 k3s_node_is_ready || return 0
   [[ $RUNNING_JOBS == keep ]] || await_jobs
   ! needs_drain || is_drained || ask_for_drain
   IS_PREPARED=true
@@ -80,7 +82,7 @@ await_jobs() {
 
 # running_jobs: NAMESPACE/NAME of the pods of jobs of any kind (Job, MPIJob) on this Node.
 running_jobs() {
-  as_kubelet get pods -A --field-selector "spec.nodeName=$NODE_NAME,status.phase=Running" \
+  api 30 get pods -A --field-selector "spec.nodeName=$NODE_NAME,status.phase=Running" \
     -o 'jsonpath={range .items[*]}{.metadata.ownerReferences[0].kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}' |
     awk '$1 ~ /Job$/ { print $2 }' | paste -sd ' '
 }
@@ -107,7 +109,7 @@ ask_for_drain() {
 
 # node_value JSONPATH: of this host's Node; empty without an answer.
 node_value() {
-  as_kubelet get node "$NODE_NAME" -o "jsonpath=$1" || true
+  api 30 get node "$NODE_NAME" -o "jsonpath=$1" || true
 }
 
 # pause_after_restart: the next agents restart when this Node has been Ready for PAUSE_SECONDS.
@@ -115,19 +117,14 @@ pause_after_restart() {
   local since=$SECONDS
   [[ -n ${IS_PREPARED:-} ]] || return 0
   while ((SECONDS < since + PAUSE_SECONDS)); do
-    poll 60 k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG" ||
+    poll 60 k3s_is_back ||
       die "Node $NODE_NAME is no longer Ready, $((SECONDS - since)) s after its restart" "see: journalctl -u $UNIT"
     sleep 3
   done
 }
 
-# as_kubelet ARGUMENTS...: kubectl with the rights of the kubelet, which may read its Node and the pods bound to it.
-as_kubelet() {
-  timeout 30 "$K3S" kubectl --kubeconfig "$KUBELET_KUBECONFIG" "$@"
-}
-
 await_node() {
-  k3s_await "$UNIT" "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_is_back "$UNIT" "$KUBELET_KUBECONFIG"
+  k3s_await "$(k3s_ready_seconds "$READY_DEADLINE")" "Node $NODE_NAME Ready" k3s_is_back
 }
 
 main

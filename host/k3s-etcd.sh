@@ -77,7 +77,7 @@ server_answers() {
 
 # k3s_await_server: until this server is back: its kubelet by its own word, its vote by etcd's.
 k3s_await_server() {
-  k3s_await k3s "$(k3s_ready_seconds 420)" "Node $NODE_NAME Ready and a voter in etcd" server_is_back
+  k3s_await "$(k3s_ready_seconds 420)" "Node $NODE_NAME Ready and a voter in etcd" server_is_back
   note_ignored_flags
 }
 
@@ -86,9 +86,9 @@ note_ignored_flags() {
   local line
   while read -r line; do
     note "K3s: $line"
-  done < <({ k3s_log k3s 5000 | grep -o 'Unknown flag .* skipping' || true; } | sort -u)
+  done < <({ k3s_log 5000 | grep -o 'Unknown flag .* skipping' || true; } | sort -u)
 }
 
 server_is_back() {
-  k3s_is_back k3s "$KUBECONFIG_FILE" && is_voter
+  k3s_is_back && is_voter
 }

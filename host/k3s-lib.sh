@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Functions of servers and agents: binary, image archives, unit, and a restart only if something changed.
+#
+# Of the script: UNIT, and KUBECONFIG_FILE with the rights for its Node (k3s-api.sh).
 
 K3S_AUTH_CONFIG=$K3S_CONFIG_DIR/auth-config.yaml
 KUBELET_DIR=/var/lib/kubelet
@@ -159,13 +161,12 @@ k3s_node_address() {
   [[ $keys == *flannel-iface* || $interface == lo ]] || printf 'flannel-iface: "%s"\n' "$interface"
 }
 
-# k3s_unit NAME COMMAND: the unit, as in k3s-io/k3s install.sh.
+# k3s_unit COMMAND: the unit, as in k3s-io/k3s install.sh.
 k3s_unit() {
-  local name=$1 command=$2
-  write_file "/etc/systemd/system/$name.service" 0644 <<EOF
-# Written by busbar; changes are overwritten. Put your settings in $name.service.d/.
+  write_file "/etc/systemd/system/$UNIT.service" 0644 <<EOF
+# Written by busbar; changes are overwritten. Put your settings in $UNIT.service.d/.
 [Unit]
-Description=Lightweight Kubernetes ($command)
+Description=Lightweight Kubernetes ($1)
 Documentation=https://k3s.io
 Wants=network-online.target
 After=network-online.target
@@ -188,31 +189,31 @@ Restart=always
 RestartSec=5s
 ExecStartPre=-/sbin/modprobe br_netfilter
 ExecStartPre=-/sbin/modprobe overlay
-ExecStart=$K3S $command
+ExecStart=$K3S $1
 EOF
 }
 
-# k3s_write_files UNIT COMMAND LINE...: everything that the unit reads; its lines of config.yaml depend on this host.
+# k3s_write_files COMMAND LINE...: everything that the unit reads; its lines of config.yaml depend on this host.
 k3s_write_files() {
   k3s_install_binary
-  k3s_config "${@:3}"
-  k3s_unit "$1" "$2"
-  k3s_memlock "$1"
-  k3s_proxy "$1"
+  k3s_config "${@:2}"
+  k3s_unit "$1"
+  k3s_memlock
+  k3s_proxy
   k3s_sysctl
 }
 
-# k3s_memlock UNIT: RDMA locks memory; with the default of 8 MiB ibv_reg_mr fails with ENOMEM. Pods inherit it.
+# k3s_memlock: RDMA locks memory; with the default of 8 MiB ibv_reg_mr fails with ENOMEM. Pods inherit it.
 k3s_memlock() {
-  write_file "/etc/systemd/system/$1.service.d/10-busbar-memlock.conf" 0644 <<'EOF'
+  write_file "/etc/systemd/system/$UNIT.service.d/10-busbar-memlock.conf" 0644 <<'EOF'
 [Service]
 LimitMEMLOCK=infinity
 EOF
 }
 
-# k3s_proxy UNIT: the proxy of the configuration, for K3s and its containerd.
+# k3s_proxy: the proxy of the configuration, for K3s and its containerd.
 k3s_proxy() {
-  local file=$K3S_UNITS/$1.service.d/$K3S_PROXY_DROP_IN
+  local file=$K3S_UNITS/$UNIT.service.d/$K3S_PROXY_DROP_IN
   if [[ -n $(payload proxy) ]]; then
     payload proxy | write_file "$file" 0644
   elif [[ -e $file ]]; then
@@ -232,20 +233,20 @@ EOF
     note "some kernel settings of /etc/sysctl.d/90-busbar-kubelet.conf were refused (is the host a container?)"
 }
 
-# k3s_settings UNIT: the files with settings, also the site's, each ended by NUL; without config.yaml.
+# k3s_settings: the files with settings, also the site's, each ended by NUL; without config.yaml.
 k3s_settings() {
-  find "/etc/systemd/system/$1.service" "/etc/systemd/system/$1.service.d" "$K3S_CONFIG_DIR" -type f \
+  find "/etc/systemd/system/$UNIT.service" "/etc/systemd/system/$UNIT.service.d" "$K3S_CONFIG_DIR" -type f \
     ! -name k3s.yaml ! -path "$K3S_CONFIG_DIR/config.yaml" -print0 2>/dev/null | sort -z
 }
 
-# desired_state_hash UNIT: one hash of everything whose change needs a restart. K3s reads labels and taints only when a
+# desired_state_hash: one hash of everything whose change needs a restart. K3s reads labels and taints only when a
 # Node registers; changed ones are set through the API. Issuers of tokens are loaded without one.
 desired_state_hash() {
   local auth
   auth=$({ cat "$K3S_AUTH_CONFIG" 2>/dev/null || true; } | k3s_without_jwt | sha256sum | cut -d' ' -f1)
   {
     echo "$K3S_SHA256" "${IMAGES:-}"
-    k3s_settings "$1" | xargs -0 sha256sum | sed "s|^.*\(  $K3S_AUTH_CONFIG\)\$|$auth\1|"
+    k3s_settings | xargs -0 sha256sum | sed "s|^.*\(  $K3S_AUTH_CONFIG\)\$|$auth\1|"
     awk '/^node-(label|taint):/ { skip = 1; next } !(skip && /^[- ]/) { skip = 0; print }' "$K3S_CONFIG_DIR/config.yaml"
   } | sha256sum | cut -d' ' -f1
 }
@@ -255,110 +256,107 @@ k3s_without_jwt() {
   sed '/^jwt:$/,$d'
 }
 
-# k3s_is_current UNIT: whether it runs with the desired state.
+# k3s_is_current: whether it runs with the desired state.
 k3s_is_current() {
-  K3S_DESIRED_HASH=$(desired_state_hash "$1")
-  [[ -f $STATE_DIR/$1.sha256 && $(<"$STATE_DIR/$1.sha256") == "$K3S_DESIRED_HASH" ]] && systemctl is-active --quiet "$1"
+  K3S_DESIRED_HASH=$(desired_state_hash)
+  [[ -f $STATE_DIR/$UNIT.sha256 && $(<"$STATE_DIR/$UNIT.sha256") == "$K3S_DESIRED_HASH" ]] && systemctl is-active --quiet "$UNIT"
 }
 
-# k3s_start UNIT: restarts it if the applied hash differs from the desired one. Does not wait: with Type=notify
+# k3s_start: restarts it if the applied hash differs from the desired one. Does not wait: with Type=notify
 # and TimeoutStartSec=0 systemctl would block indefinitely on a join target that is down.
 k3s_start() {
-  local unit=$1
   K3S_SINCE=$(date +%s)
   # Earlier crashes do not count.
-  K3S_CRASHED_BEFORE=$(systemctl show -p NRestarts --value "$unit")
+  K3S_CRASHED_BEFORE=$(systemctl show -p NRestarts --value "$UNIT")
   systemctl daemon-reload
-  systemctl enable -q "$unit" 2>/dev/null || die "systemctl enable $unit failed" "see: systemctl status $unit"
-  if k3s_is_current "$unit"; then return 0; fi
-  rm -f "$STATE_DIR/$unit.sha256"
-  k3s_restart "$unit"
+  systemctl enable -q "$UNIT" 2>/dev/null || die "systemctl enable $UNIT failed" "see: systemctl status $UNIT"
+  if k3s_is_current; then return 0; fi
+  rm -f "$STATE_DIR/$UNIT.sha256"
+  k3s_restart
 }
 
-# k3s_restart UNIT: asks for a restart; k3s_await waits for its end.
+# k3s_restart: asks for a restart; k3s_await waits for its end.
 k3s_restart() {
-  local unit=$1
-  [[ $unit != k3s ]] || keep_quorum
+  [[ $UNIT != k3s ]] || keep_quorum
   K3S_SINCE=$(date +%s)
-  K3S_INVOCATION=$(systemctl show -p InvocationID --value "$unit")
-  systemctl reset-failed "$unit" 2>/dev/null || true
-  systemctl --no-block restart "$unit"
+  K3S_INVOCATION=$(systemctl show -p InvocationID --value "$UNIT")
+  systemctl reset-failed "$UNIT" 2>/dev/null || true
+  systemctl --no-block restart "$UNIT"
   K3S_CRASHED_BEFORE=0
 }
 
-# k3s_await UNIT SECONDS WHAT COMMAND...: waits until the command succeeds; ends early if the unit keeps crashing.
+# k3s_await SECONDS WHAT COMMAND...: waits until the command succeeds; ends early if the unit keeps crashing.
 # A busy systemd begins later with the restart that k3s_start has asked for: until then the unit is active, and its Node
 # Ready, as before.
 k3s_await() {
-  local unit=$1 seconds=$2 what=$3 deadline=$((SECONDS + $2)) crashes=0 turns=0
-  shift 3
-  until [[ $(systemctl show -p InvocationID --value "$unit") != "${K3S_INVOCATION:-none}" ]] &&
-    systemctl is-active --quiet "$unit" && "$@"; do
-    crashes=$(($(systemctl show -p NRestarts --value "$unit") - K3S_CRASHED_BEFORE))
-    if systemctl is-failed --quiet "$unit" || ((crashes >= K3S_MAX_CRASHES)); then
-      k3s_journal "$unit"
-      k3s_die_if_refused "$unit"
-      k3s_die_of_etcd "$unit"
-      die "$unit crashed $((crashes > 0 ? crashes : 1)) times" \
-        "repair what the last line with level=fatal or panic names, above or in: journalctl -u $unit -n 50 --no-pager; then retry"
+  local seconds=$1 what=$2 deadline=$((SECONDS + $1)) crashes=0 turns=0
+  shift 2
+  until [[ $(systemctl show -p InvocationID --value "$UNIT") != "${K3S_INVOCATION:-none}" ]] &&
+    systemctl is-active --quiet "$UNIT" && "$@"; do
+    crashes=$(($(systemctl show -p NRestarts --value "$UNIT") - K3S_CRASHED_BEFORE))
+    if systemctl is-failed --quiet "$UNIT" || ((crashes >= K3S_MAX_CRASHES)); then
+      k3s_journal
+      k3s_die_if_refused
+      k3s_die_of_etcd
+      die "$UNIT crashed $((crashes > 0 ? crashes : 1)) times" \
+        "repair what the last line with level=fatal or panic names, above or in: journalctl -u $UNIT -n 50 --no-pager; then retry"
     fi
     # Reading the journal is expensive on a busy host: every tenth time.
-    if ((++turns % 10 == 0)); then k3s_die_if_refused "$unit"; fi
-    if ((turns % 10 == 0 && $(k3s_auth_failures "$unit") >= K3S_MAX_AUTH_FAILURES)); then
-      k3s_journal "$unit"
+    if ((++turns % 10 == 0)); then k3s_die_if_refused; fi
+    if ((turns % 10 == 0 && $(k3s_auth_failures) >= K3S_MAX_AUTH_FAILURES)); then
+      k3s_journal
       die "the cluster refuses the token of this host" \
         "if another stack created the cluster, remove K3s here and on the servers, or restore the state of that stack"
     fi
     if ((SECONDS >= deadline)); then
-      k3s_journal "$unit"
+      k3s_journal
       die "$what: timed out after $seconds s" \
-        "look above for what it repeats, such as a server or a registry that does not answer; more: journalctl -u $unit -n 50 --no-pager"
+        "look above for what it repeats, such as a server or a registry that does not answer; more: journalctl -u $UNIT -n 50 --no-pager"
     fi
     sleep 0.5
   done
 }
 
-# restart_after_drift UNIT KUBECONFIG: K3s may run with files that were changed since they were applied, or without its Node,
+# restart_after_drift: K3s may run with files that were changed since they were applied, or without its Node,
 # which a kubelet makes at its start only: then it restarts. Sets K3S_NODE_IS_DELETED.
 restart_after_drift() {
   local node
   if [[ -s $STATE_DIR/applied.sha256 ]] && ! grep -v '/etc/keepalived/' "$STATE_DIR/applied.sha256" | sha256sum --check --status 2>/dev/null; then
-    note "files were changed since the last update: restarting $1 with the configured files"
-    rm -f "$STATE_DIR/$1.sha256"
+    note "files were changed since the last update: restarting $UNIT with the configured files"
+    rm -f "$STATE_DIR/$UNIT.sha256"
   fi
-  if node=$(timeout 10 "$K3S" kubectl --kubeconfig "$2" get node "$NODE_NAME" --ignore-not-found -o name 2>/dev/null) &&
-    [[ -z $node ]]; then
-    note "Node $NODE_NAME was deleted: restarting $1, which makes it again"
+  if node=$(api 10 get node "$NODE_NAME" --ignore-not-found -o name 2>/dev/null) && [[ -z $node ]]; then
+    note "Node $NODE_NAME was deleted: restarting $UNIT, which makes it again"
     # shellcheck disable=SC2034 # read by k3s-agent.sh
     K3S_NODE_IS_DELETED=true
-    rm -f "$STATE_DIR/$1.sha256"
+    rm -f "$STATE_DIR/$UNIT.sha256"
   fi
 }
 
-# record_applied_hash UNIT: the desired state runs now; a run that broke off earlier restarts the unit again.
+# record_applied_hash: the desired state runs now; a run that broke off earlier restarts the unit again.
 record_applied_hash() {
-  printf '%s\n' "$K3S_DESIRED_HASH" | write_file "$STATE_DIR/$1.sha256" 0600
+  printf '%s\n' "$K3S_DESIRED_HASH" | write_file "$STATE_DIR/$UNIT.sha256" 0600
   local settings
-  mapfile -d '' -t settings < <(k3s_settings "$1")
+  mapfile -d '' -t settings < <(k3s_settings)
   record_applied "$K3S" "$K3S_CONFIG_DIR/config.yaml" /etc/sysctl.d/90-busbar-kubelet.conf "${settings[@]}" ${VIRTUAL_IP:+"$KEEPALIVED"}
   private_files | xargs -r -d '\n' chmod 0600
 }
 
-# k3s_log UNIT LINES: the last lines of its log since this run began.
+# k3s_log LINES: the last lines of its log since this run began.
 k3s_log() {
   # With --since journalctl's own -n takes the first lines (systemd 252).
-  { journalctl -u "$1" --since "@$K3S_SINCE" --no-pager -o cat 2>/dev/null || true; } | tail -n "$2"
+  { journalctl -u "$UNIT" --since "@$K3S_SINCE" --no-pager -o cat 2>/dev/null || true; } | tail -n "$1"
 }
 
-# k3s_auth_failures UNIT: those of this host; answers of a server to strangers ("Sending HTTP/1.1 401 ...") are not.
+# k3s_auth_failures: those of this host; answers of a server to strangers ("Sending HTTP/1.1 401 ...") are not.
 k3s_auth_failures() {
-  k3s_log "$1" 40 | awk '/Sending HTTP/ { next } /401 Unauthorized|not authorized/ { count++ } END { print count + 0 }'
+  k3s_log 40 | awk '/Sending HTTP/ { next } /401 Unauthorized|not authorized/ { count++ } END { print count + 0 }'
 }
 
-# k3s_die_if_refused UNIT: K3s retries indefinitely, or crashes, where another machine has this host's name
+# k3s_die_if_refused: K3s retries indefinitely, or crashes, where another machine has this host's name
 # (pkg/agent/config/config.go and pkg/etcd/etcd.go in k3s-io/k3s).
 k3s_die_if_refused() {
-  case $(k3s_log "$1" 200) in
+  case $(k3s_log 200) in
     *"Node password rejected"*)
       die "the cluster refuses this machine: a Node $NODE_NAME exists that another machine joined as (node password)" \
         "if that machine is gone: k3s kubectl delete node $NODE_NAME on a server; then retry. Otherwise rename this host"
@@ -370,9 +368,9 @@ k3s_die_if_refused() {
   esac
 }
 
-# k3s_die_of_etcd UNIT: why a server does not start with what is in etcd, or join (pkg/cluster/bootstrap.go in k3s-io/k3s).
+# k3s_die_of_etcd: why a server does not start with what is in etcd, or join (pkg/cluster/bootstrap.go in k3s-io/k3s).
 k3s_die_of_etcd() {
-  case $(k3s_log "$1" 2000) in
+  case $(k3s_log 2000) in
     *"encrypted with different token"*)
       die "the data in etcd are encrypted with another server token than the configured one" \
         "if a rotation was interrupted: retry, and see docs/hosts.md, Rotation; else restore the state of the stack with the other token"
@@ -388,15 +386,15 @@ k3s_die_of_etcd() {
   esac
 }
 
-# k3s_journal UNIT: its last errors and its last lines, without tokens.
+# k3s_journal: its last errors and its last lines, without tokens.
 k3s_journal() {
   local secrets
   secrets=$(payload config | sed -n 's/^\(agent-\)\{0,1\}token: *\(.*:\)\{0,1\}//p; s/^etcd-s3-\(access\|secret\)-key: *//p')
-  echo "--- $1: last errors and last lines of the log:" >&2
+  echo "--- $UNIT: last errors and last lines of the log:" >&2
   {
     # Kubernetes' own parts write klog lines (E1121 14:03:02.123456 ...), K3s writes level=...
-    k3s_log "$1" 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):|^[EF][0-9]{4} ' || true; } | tail -n 8
-    k3s_log "$1" 8
+    k3s_log 2000 | { grep -E 'level=(fatal|error|panic)|^(panic|fatal|Error):|^[EF][0-9]{4} ' || true; } | tail -n 8
+    k3s_log 8
   } | awk -v secrets="$secrets" '
       BEGIN { count = split(secrets, list, "\n") }
       {
@@ -408,36 +406,36 @@ k3s_journal() {
       }' >&2 || true
 }
 
-# k3s_node KUBECONFIG: "READY|HEARTBEAT|VERSION" of this host's Node, as its kubelet last wrote it; empty if there is none.
+# k3s_node: "READY|HEARTBEAT|VERSION" of this host's Node, as its kubelet last wrote it; empty if there is none.
 k3s_node() {
   local ready='.status.conditions[?(@.type=="Ready")]'
-  timeout 10 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" \
+  api 10 get node "$NODE_NAME" \
     -o "jsonpath={$ready.status}|{$ready.lastHeartbeatTime}|{.status.nodeInfo.kubeletVersion}" 2>/dev/null || true
 }
 
 k3s_node_is_ready() {
-  [[ $(k3s_node "$1") == True\|* ]]
+  [[ $(k3s_node) == True\|* ]]
 }
 
-# k3s_is_back UNIT KUBECONFIG: whether the kubelet that this start of the unit runs has said that it is Ready. A Node stays
+# k3s_is_back: whether the kubelet that this start of the unit runs has said that it is Ready. A Node stays
 # Ready for 40 to 50 s after its kubelet has ended, and servers report READY=1 to systemd before the kubelet starts.
 k3s_is_back() {
   local ready heartbeat found since
-  IFS='|' read -r ready heartbeat found <<<"$(k3s_node "$2")"
-  [[ $ready == True && $found == "$(k3s_version)" ]] && since=$(k3s_started_at "$1") || return 1
+  IFS='|' read -r ready heartbeat found <<<"$(k3s_node)"
+  [[ $ready == True && $found == "$(k3s_version)" ]] && since=$(k3s_started_at) || return 1
   (($(date -d "${heartbeat:-1970-01-01}" +%s) > since))
 }
 
-# k3s_started_at UNIT: the second in which its process began.
+# k3s_started_at: the second in which its process began.
 k3s_started_at() {
   local seconds
-  seconds=$(ps -o etimes= -p "$(systemctl show -p MainPID --value "$1")") && printf '%s' "$(($(date +%s) - seconds))"
+  seconds=$(ps -o etimes= -p "$(systemctl show -p MainPID --value "$UNIT")") && printf '%s' "$(($(date +%s) - seconds))"
 }
 
-# k3s_record_machine UNIT KUBECONFIG: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.
+# k3s_record_machine: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.
 k3s_record_machine() {
-  poll 60 timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >/dev/null || {
-    k3s_journal "$1"
+  poll 60 api 30 annotate node "$NODE_NAME" "busbar/machine=$(machine)" --overwrite >/dev/null || {
+    k3s_journal
     die "setting the annotation busbar/machine on Node $NODE_NAME failed" \
       "kubectl says why above; if no server answers: journalctl -u k3s -n 50 --no-pager on each server"
   }

@@ -4,19 +4,17 @@
 
 POD_CIDR_DEADLINE=60
 
-# k3s_uninstall UNIT
 k3s_uninstall() {
-  local unit=$1
-  stop_unit "$unit"
+  stop_unit "$UNIT"
   k3s_kill_pods
   k3s_unmount /run/k3s
   k3s_unmount "$KUBELET_DIR"
   k3s_unmount /run/netns/cni-
   k3s_remove_network
-  rm -rf "/etc/systemd/system/$unit.service" "/etc/systemd/system/$unit.service.d"/{10-busbar-memlock.conf,"$K3S_PROXY_DROP_IN"}
-  rmdir --ignore-fail-on-non-empty "/etc/systemd/system/$unit.service.d" 2>/dev/null || true
+  rm -rf "/etc/systemd/system/$UNIT.service" "/etc/systemd/system/$UNIT.service.d"/{10-busbar-memlock.conf,"$K3S_PROXY_DROP_IN"}
+  rmdir --ignore-fail-on-non-empty "/etc/systemd/system/$UNIT.service.d" 2>/dev/null || true
   systemctl daemon-reload
-  systemctl reset-failed "$unit" 2>/dev/null || true
+  systemctl reset-failed "$UNIT" 2>/dev/null || true
   rm -f "$K3S" /etc/sysctl.d/90-busbar-kubelet.conf
   rm -f "$K3S_CONFIG_DIR"/{config.yaml,auth-config.yaml,k3s.yaml}
   k3s_restore_registries
@@ -91,35 +89,35 @@ k3s_remove_network() {
   done
 }
 
-# k3s_has_pod_network_of_node KUBECONFIG: whether the bridge of the pods, if there is one, has the pod CIDR of this host's Node.
+# k3s_has_pod_network_of_node: whether the bridge of the pods, if there is one, has the pod CIDR of this host's Node.
 # A renamed host, or one whose Node was deleted, gets another CIDR; with the former bridge no pod starts ("cni0 already has an
 # IP address different from ...").
 k3s_has_pod_network_of_node() {
   local bridge network
   bridge=$(ip -o -4 addr show dev cni0 2>/dev/null | awk '{ print $4; exit }')
-  poll "$POD_CIDR_DEADLINE" read_pod_cidr "$1" || die "the pod CIDR of Node $NODE_NAME is unknown: the API is not responding" "retry"
+  poll "$POD_CIDR_DEADLINE" read_pod_cidr || die "the pod CIDR of Node $NODE_NAME is unknown: the API is not responding" "retry"
   [[ -n $bridge && $POD_CIDR == *.*/* ]] || return 0
   network=${POD_CIDR%/*}
   [[ $bridge == "${network%.*}.$((${network##*.} + 1))/${POD_CIDR#*/}" ]]
 }
 
-# read_pod_cidr KUBECONFIG: sets POD_CIDR. An agent that has just restarted may lose its connection to the API again.
+# read_pod_cidr: sets POD_CIDR. An agent that has just restarted may lose its connection to the API again.
 read_pod_cidr() {
-  POD_CIDR=$(timeout 30 "$K3S" kubectl --kubeconfig "$1" get node "$NODE_NAME" -o 'jsonpath={.spec.podCIDR}')
+  POD_CIDR=$(api 30 get node "$NODE_NAME" -o 'jsonpath={.spec.podCIDR}')
 }
 
-# k3s_renew_pod_network UNIT KUBECONFIG: ends the pods here, which start again with addresses of the Node's CIDR; returns with the
+# k3s_renew_pod_network: ends the pods here, which start again with addresses of the Node's CIDR; returns with the
 # unit started. flannel took the MAC address of the former link into the Node, and would give it to the new one: then the other
 # nodes forget the way to this host when the former Node, of the same address, is deleted (flannel v0.27.4, pkg/backend/vxlan).
 k3s_renew_pod_network() {
   note "the pod CIDR of this Node has changed: restarting its pods and their network"
-  timeout 30 "$K3S" kubectl --kubeconfig "$2" annotate node "$NODE_NAME" flannel.alpha.coreos.com/backend-data- flannel.alpha.coreos.com/backend-v6-data- >/dev/null ||
+  api 30 annotate node "$NODE_NAME" flannel.alpha.coreos.com/backend-data- flannel.alpha.coreos.com/backend-v6-data- >/dev/null ||
     die "removing flannel's MAC address from Node $NODE_NAME failed: the API is not responding" "retry"
-  timeout 120 systemctl stop "$1" || die "$1 did not stop" "see: systemctl status $1; journalctl -u $1"
+  timeout 120 systemctl stop "$UNIT" || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
   k3s_kill_pods
   k3s_unmount /run/netns/cni-
   k3s_remove_network
-  k3s_restart "$1"
+  k3s_restart
 }
 
 # k3s_remove_made: what Kubernetes made outside of its folders, if it was not there before.

@@ -199,7 +199,7 @@ reset_here() {
   fi
   kept=$(comm -13 <(printf '%s\n' "$before") <(old_data) | tail -n 1)
   if [[ -n $reason ]]; then
-    k3s_journal "$RESET_UNIT"
+    UNIT=$RESET_UNIT k3s_journal
     if [[ -n $kept && ${RESUMED:-} != true ]]; then
       rm -rf "$DB/etcd"
       mv "$kept" "$DB/etcd"
@@ -289,8 +289,8 @@ agent_here() {
   if ! systemctl is-active --quiet "$UNIT"; then
     note "$UNIT is not running here; not restarted"
   else
-    k3s_restart "$UNIT"
-    k3s_await "$UNIT" "$AGENT_DEADLINE" "the restart of $UNIT" true
+    k3s_restart
+    k3s_await "$AGENT_DEADLINE" "the restart of $UNIT" true
   fi
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }

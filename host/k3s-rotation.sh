@@ -5,39 +5,37 @@
 
 ROTATION_KINDS=(certificates server_token agent_token)
 
-# with_rotations UNIT COMMAND...: runs COMMAND, which writes config.yaml and restarts the unit, with what is due before and
+# with_rotations COMMAND...: runs COMMAND, which writes config.yaml and restarts the unit, with what is due before and
 # after it. An agent has certificates only.
 with_rotations() {
-  local unit=$1
-  shift
   refuse_lower_rotation
-  k3s_has_joined "$unit" || record_rotations
-  prepare_rotations "$unit"
+  k3s_has_joined || record_rotations
+  prepare_rotations
   "$@"
-  finish_rotations "$unit"
+  finish_rotations
 }
 
-# k3s_has_joined UNIT: whether this host has data of its cluster.
+# k3s_has_joined: whether this host has data of its cluster.
 k3s_has_joined() {
-  if [[ $1 == k3s ]]; then has_data; else [[ -s $KUBELET_KUBECONFIG ]]; fi
+  if [[ $UNIT == k3s ]]; then has_data; else [[ -s $KUBECONFIG_FILE ]]; fi
 }
 
 prepare_rotations() {
-  if rotation_is_due certificates; then rotate_certificates_at_start "$1"; fi
+  if rotation_is_due certificates; then rotate_certificates_at_start; fi
   tokens_are_due || return 0
   if [[ $FIRST == true ]]; then rotate_server_token "$(config_value token <"$K3S_CONFIG_DIR/config.yaml")" "$(next_token)"; fi
   forget_passwords
-  rm -f "$STATE_DIR/$1.sha256"
+  rm -f "$STATE_DIR/$UNIT.sha256"
 }
 
 finish_rotations() {
-  if rotation_is_due certificates; then certificates_are_rotated "$1"; fi
+  if rotation_is_due certificates; then certificates_are_rotated; fi
   if tokens_are_due && [[ $FIRST == true ]]; then
     save_passwords "$(next_token)"
     if rotation_is_due server_token; then snapshot_after_rotation; fi
   fi
   record_rotations
-  [[ $1 != k3s ]] || token_digest "$(next_token)" | write_file "$STATE_DIR/token-in-etcd" 0600
+  [[ $UNIT != k3s ]] || token_digest "$(next_token)" | write_file "$STATE_DIR/token-in-etcd" 0600
 }
 
 tokens_are_due() {
@@ -93,25 +91,25 @@ refuse_lower_rotation() {
   done
 }
 
-# rotate_certificates_at_start UNIT: K3s has to be stopped meanwhile. systemd does it between stop and start, so that a
+# rotate_certificates_at_start: K3s has to be stopped meanwhile. systemd does it between stop and start, so that a
 # script that is killed leaves no stopped K3s; the flag makes it happen once, also if K3s then crashes.
 rotate_certificates_at_start() {
   local flag=$STATE_DIR/rotate-certificates
-  note "the certificates will be rotated when $1 restarts; the authorities stay"
+  note "the certificates will be rotated when $UNIT restarts; the authorities stay"
   touch "$flag"
-  write_file "/run/systemd/system/$1.service.d/90-busbar-rotate.conf" 0644 <<END
+  write_file "/run/systemd/system/$UNIT.service.d/90-busbar-rotate.conf" 0644 <<END
 [Service]
 ExecStartPre=/bin/sh -c 'test ! -e $flag || { $K3S certificate rotate && rm -f $flag; }'
 END
-  rm -f "$STATE_DIR/$1.sha256"
+  rm -f "$STATE_DIR/$UNIT.sha256"
 }
 
-# certificates_are_rotated UNIT: after the start.
+# certificates_are_rotated: after the start.
 certificates_are_rotated() {
   [[ ! -e $STATE_DIR/rotate-certificates ]] ||
-    die "$1 is running, but its certificates were not rotated ($STATE_DIR/rotate-certificates exists)" \
-      "see: journalctl -u $1; then retry"
-  rm -f "/run/systemd/system/$1.service.d/90-busbar-rotate.conf"
+    die "$UNIT is running, but its certificates were not rotated ($STATE_DIR/rotate-certificates exists)" \
+      "see: journalctl -u $UNIT; then retry"
+  rm -f "/run/systemd/system/$UNIT.service.d/90-busbar-rotate.conf"
   systemctl daemon-reload
   record_rotation certificates "$(rotation_wanted certificates)"
 }

@@ -39,7 +39,7 @@ install_server() {
   rm -f "$TEARDOWN" "$LEAVING"
   record_preexisting_files
   k3s_download
-  restart_after_drift "$UNIT" "$KUBECONFIG_FILE"
+  restart_after_drift
   membership=$(membership_line)
   if is_removed; then
     note "etcd has removed this server: K3s moves its data aside (server/db/etcd-old-*) and joins anew"
@@ -47,11 +47,11 @@ install_server() {
     rm -f "$STATE_DIR/$UNIT.sha256"
   fi
   pin_peer_ca "$membership"
-  with_rotations "$UNIT" apply_server "$membership" "$address"
+  with_rotations apply_server "$membership" "$address"
   renew_certificate
   share_address
-  k3s_record_machine "$UNIT" "$KUBECONFIG_FILE"
-  record_applied_hash "$UNIT"
+  k3s_record_machine
+  record_applied_hash
   [[ -e $FIRST_VALUES ]] || ! controllers_work || note_first_values
   facts
 }
@@ -74,13 +74,13 @@ controllers_work() {
 apply_server() {
   snapshot_before_upgrade
   auth_config
-  k3s_write_files "$UNIT" server "$@"
+  k3s_write_files server "$@"
   has_data || note_first_values
-  k3s_start "$UNIT"
+  k3s_start
   k3s_await_server
-  if ! k3s_has_pod_network_of_node "$KUBECONFIG_FILE"; then
+  if ! k3s_has_pod_network_of_node; then
     keep_quorum
-    k3s_renew_pod_network "$UNIT" "$KUBECONFIG_FILE"
+    k3s_renew_pod_network
     k3s_await_server
   fi
 }
@@ -132,10 +132,10 @@ renew_certificate() {
   missing=$(missing_names)
   [[ -n $missing ]] || return 0
   note "the certificate of the API lacks $missing: renewing it"
-  rotate_certificates_at_start "$UNIT"
-  k3s_start "$UNIT"
+  rotate_certificates_at_start
+  k3s_start
   k3s_await_server
-  certificates_are_rotated "$UNIT"
+  certificates_are_rotated
   missing=$(missing_names)
   [[ -z $missing ]] ||
     die "the certificate of the API still lacks $missing" "see: k3s certificate check; journalctl -u $UNIT"
@@ -293,7 +293,7 @@ has_decided() {
 }
 
 issuers_error() {
-  k3s_log "$UNIT" 2000 | grep -o 'failed to [a-z]* authentication config.*' | tail -n 1 | cut -c1-1000 || true
+  k3s_log 2000 | grep -o 'failed to [a-z]* authentication config.*' | tail -n 1 | cut -c1-1000 || true
 }
 
 # loaded_auth_config: the sha256 of the file that the API server has loaded; nothing before Kubernetes 1.34 (k8s.io/apiserver
@@ -315,7 +315,7 @@ remove_server() {
   may_remove || return 0
   leave_cluster
   remove_keepalived
-  k3s_uninstall "$UNIT"
+  k3s_uninstall
   rm -f "$TEARDOWN"
 }
 

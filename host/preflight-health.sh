@@ -101,7 +101,7 @@ between_devices() {
   bus=$(timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true)
   printf '"redirecting":[%s]' "$(redirecting "$folders" <<<"$bus" | json_list)"
   printf ',"translated":[%s]' "$(translated <<<"$folders" | json_list)"
-  [[ -z $(type -P lspci || true) ]] || settings=$(pci_settings "$(sed 's|.*/||' <<<"$folders")" <<<"$bus")
+  [[ -z $(type -P lspci || true) ]] || settings=$(pci_settings "$(awk -F / '{ print $NF }' <<<"$folders")" <<<"$bus")
   printf ',"pci_settings":%s' "$settings"
 }
 

@@ -139,7 +139,7 @@ def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
     )
     done = run(
         "k3s-server",
-        f"journalctl() {{ echo '{journal}'; }}; K3S_SINCE=0; k3s_journal k3s",
+        f"journalctl() {{ echo '{journal}'; }}; K3S_SINCE=0; k3s_journal",
         PAYLOAD=payload,
     )
     assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
@@ -150,7 +150,7 @@ def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself
     lines = [*reasons, *(f"I1121 14:03:03.{n} 77 server.go:9] waiting" for n in range(20))]
     journal = "\\n".join(lines)
     log = f"journalctl() {{ printf '{journal}\\n'; }}"
-    shown = run("k3s-agent", f"{log}; K3S_SINCE=0; k3s_journal k3s-agent").stderr
+    shown = run("k3s-agent", f"{log}; K3S_SINCE=0; k3s_journal").stderr
     assert all(reason in shown for reason in reasons)
     assert shown.index(reasons[0]) < shown.index("waiting")
 
@@ -163,7 +163,7 @@ def test_an_annotation_that_fails_is_reported_with_the_log_of_k3s(tmp_path: Path
     given = (
         f"journalctl() {{ echo {reason}; }}; machine() {{ echo m1; }}; K3S_SINCE=0; K3S=/bin/false; {SLEEP}"
     )
-    done = run("k3s-server", f"{given}; k3s_record_machine k3s {tmp_path}/none", NODE_NAME="server-1")
+    done = run("k3s-server", f"{given}; k3s_record_machine", NODE_NAME="server-1")
     assert done.returncode == 1
     failed = "setting the annotation busbar/machine on Node server-1 failed"
     assert done.stderr.index(reason) < done.stderr.index(failed)
@@ -172,13 +172,13 @@ def test_an_annotation_that_fails_is_reported_with_the_log_of_k3s(tmp_path: Path
 def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
     config = f"token: K10{'a' * 64}::server:serversecret\n"
     payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
-    shown = "journalctl() { echo 'bad serversecret'; }; K3S_SINCE=0; k3s_journal k3s"
+    shown = "journalctl() { echo 'bad serversecret'; }; K3S_SINCE=0; k3s_journal"
     assert "bad [secret]" in run("k3s-server", shown, PAYLOAD=payload).stderr
 
 
 def test_what_a_server_answers_to_a_stranger_is_no_failure_of_its_own() -> None:
     sent = 'level=error msg="Sending HTTP/1.1 401 response to 10.0.0.99:41234: not authorized"'
-    call = f"journalctl() {{ echo '{sent}'; }}; K3S_SINCE=0; k3s_auth_failures k3s"
+    call = f"journalctl() {{ echo '{sent}'; }}; K3S_SINCE=0; k3s_auth_failures"
     assert output("k3s-server", call).strip() == "0"
 
 
@@ -202,7 +202,7 @@ def test_repeated_authentication_failures_end_the_wait() -> None:
             journalctl() {{ for n in 1 2 3 4 5 6 7 8; do {refused}; done; }}
             sleep() {{ :; }}
             K3S_SINCE=0 K3S_CRASHED_BEFORE=0
-            k3s_await k3s-agent 20 'Node Ready' false""",
+            k3s_await 20 'Node Ready' false""",
         PAYLOAD="{}",
     )
     assert done.returncode == 1
@@ -230,7 +230,7 @@ def test_a_name_that_another_machine_has_ends_the_wait_within_seconds(log: str, 
             journalctl() {{ echo "{log}"; }}
             sleep() {{ ((++slept <= 10)) || exit 99; }}
             slept=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0
-            k3s_await k3s-agent 420 'Node Ready' false""",
+            k3s_await 420 'Node Ready' false""",
         PAYLOAD="{}",
     )
     assert done.returncode == 1
@@ -245,7 +245,7 @@ def crashes_while_awaited(reason: str) -> subprocess.CompletedProcess[str]:
         """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
            journalctl() { echo "level=fatal msg=\\"$REASON\\""; }
            K3S_SINCE=0 K3S_CRASHED_BEFORE=1
-           k3s_await k3s 20 'Node Ready' false""",
+           k3s_await 20 'Node Ready' false""",
         PAYLOAD="{}",
         REASON=reason,
     )
@@ -275,7 +275,7 @@ def test_a_wait_ends_at_its_deadline_or_with_a_failed_unit_and_shows_the_log(
             journalctl() {{ echo 'level=error msg="no route"'; }}
             sleep() {{ exit 99; }}
             K3S_SINCE=0 K3S_CRASHED_BEFORE=0
-            k3s_await k3s-agent {seconds} 'Node Ready' false""",
+            k3s_await {seconds} 'Node Ready' false""",
         PAYLOAD="{}",
     )
     assert done.returncode == 1
@@ -287,7 +287,7 @@ def test_a_wait_pauses_between_its_looks() -> None:
         "looks() { ((++count > 3)); }; sleep() { echo slept; }; count=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0; "
     )
     unit = "systemctl() { case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }; "
-    for wait in ("k3s_await k3s-agent 20 'Node Ready' looks", "poll 20 looks"):
+    for wait in ("k3s_await 20 'Node Ready' looks", "poll 20 looks"):
         assert output("k3s-agent", unit + looks + wait, PAYLOAD="{}") == "slept\n" * 3
 
 
@@ -307,8 +307,8 @@ def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: P
             }}
             sleep() {{ :; }}
             keep_quorum() {{ :; }}
-            k3s_start k3s
-            k3s_await k3s 20 'Node Ready' true""",
+            k3s_start
+            k3s_await 20 'Node Ready' true""",
         PAYLOAD="{}",
     )
     assert done.returncode == 0, done.stderr
@@ -316,13 +316,13 @@ def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: P
 
 
 def test_crashes_from_before_a_restart_do_not_count() -> None:
-    call = "systemctl() { :; }; K3S_CRASHED_BEFORE=5; k3s_restart k3s-agent; echo $K3S_CRASHED_BEFORE"
+    call = "systemctl() { :; }; K3S_CRASHED_BEFORE=5; k3s_restart; echo $K3S_CRASHED_BEFORE"
     assert output("k3s-agent", call) == "0\n", "reset-failed makes systemd count anew"
 
 
 def test_the_unit_has_the_settings_of_k3s_s_own_installer() -> None:
     """k3s-io/k3s install.sh: pods outlive a restart (KillMode), and K3s starts again however it ended."""
-    text = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit k3s server')
+    text = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit server')
     place, *sections = re.split(r"\n\[(?=\w+\]\n)", text)
     assert place.startswith("/etc/systemd/system/k3s.service 0644\n")
     found = {
@@ -370,7 +370,7 @@ def test_a_server_that_crashes_because_of_what_is_in_etcd_is_told_from_others(lo
         f"""systemctl() {{ case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }}
            journalctl() {{ echo 'level=fatal msg="{log}"'; }}
            K3S_SINCE=0 K3S_CRASHED_BEFORE=1
-           k3s_await k3s 20 'Node Ready' false""",
+           k3s_await 20 'Node Ready' false""",
         PAYLOAD="{}",
     )
     assert f"worker-1: {what}" in done.stderr
@@ -404,13 +404,13 @@ def at(second: int) -> str:
     ],
 )
 def test_a_restarted_node_is_back_by_the_word_of_its_new_kubelet(status: str, back: bool) -> None:
-    done = run("k3s-agent", NODE + "k3s_is_back k3s-agent x", STATUS=status)
+    done = run("k3s-agent", NODE + "k3s_is_back", STATUS=status)
     assert (done.returncode == 0, done.stderr) == (back, "")
 
 
 def test_a_node_whose_unit_has_no_process_is_not_back() -> None:
     status = f"True|{at(STARTED + 9)}|v1.35.6+k3s1"
-    done = run("k3s-agent", NODE + "ps() { return 1; }; k3s_is_back k3s-agent x", STATUS=status)
+    done = run("k3s-agent", NODE + "ps() { return 1; }; k3s_is_back", STATUS=status)
     assert done.returncode == 1
 
 
@@ -507,7 +507,7 @@ def test_a_server_that_is_down_is_upgraded_without_a_snapshot(tmp_path: Path) ->
 def test_of_a_long_log_the_last_lines_are_read() -> None:
     """With --since journalctl's -n takes the first ones."""
     log = 'journalctl() { [[ $* != *"-n "* ]] && seq 30; }; K3S_SINCE=0; '
-    assert output("k3s-server", log + "k3s_log k3s 2") == "29\n30\n"
+    assert output("k3s-server", log + "k3s_log 2") == "29\n30\n"
 
 
 def test_a_flag_that_a_server_ignores_is_shown_once() -> None:

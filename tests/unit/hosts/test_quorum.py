@@ -139,5 +139,5 @@ def test_a_server_votes_by_etcds_own_word(status: str, serves: str, voter: bool)
 def test_every_script_that_restarts_a_server_asks_etcd_first() -> None:
     for script in ("k3s-server", "kubeconfig"):
         call = 'keep_quorum() { echo asked; exit 0; }; systemctl() { echo "$*"; }; note() { :; }; '
-        restarts = "renew" if script == "kubeconfig" else "k3s_restart k3s"
+        restarts = "renew" if script == "kubeconfig" else "k3s_restart"
         assert run(script, call + restarts).stdout == "asked\n", script

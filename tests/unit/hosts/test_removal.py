@@ -207,5 +207,5 @@ def test_what_kubectl_keeps_of_its_answers_goes_with_k3s(tmp_path: Path) -> None
     assert (tmp_path / "cache").is_dir() and not (tmp_path / ".kube").exists()
     stubs = "stop_unit() { :; }; k3s_kill_pods() { :; }; k3s_unmount() { :; }; k3s_remove_network() { :; }; "
     stubs += "systemctl() { :; }; rmdir() { :; }; remove_state() { :; }; rm() { printf '%s\\n' \"$@\"; }; "
-    removed = output("k3s-server", places(tmp_path) + here + stubs + "k3s_uninstall k3s")
+    removed = output("k3s-server", places(tmp_path) + here + stubs + "k3s_uninstall")
     assert f"{tmp_path}/cache" in removed.splitlines()

@@ -18,7 +18,7 @@ SECONDS=0 UNIT=k3s-agent
 poll() { shift; "$@"; }
 k3s_node_is_ready() { [[ $SECONDS -lt ${READY_UNTIL:-9999} ]]; }
 k3s_is_back() { k3s_node_is_ready; }
-as_kubelet() {
+api() {
   case "$*" in
     *"spec.nodeName=worker-1,status.phase=Running"*) cat "$ROOT/pods" ;;
     *kubeletVersion*) [[ -n ${RUNS:-} ]] && echo "$RUNS" ;;
@@ -106,7 +106,7 @@ def test_a_restart_is_refused_while_a_job_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("jobs", ["wait", "refuse"])
 def test_without_an_answer_about_jobs_nothing_restarts(tmp_path: Path, jobs: str) -> None:
-    done = restarted(tmp_path, jobs=jobs, call="as_kubelet() { return 1; }; prepare_restart")
+    done = restarted(tmp_path, jobs=jobs, call="api() { return 1; }; prepare_restart")
     assert done.returncode == 1
     assert "unknown, the API is not responding" in done.stderr
 
@@ -132,7 +132,7 @@ def test_a_node_that_is_not_ready_any_more_ends_the_pause(tmp_path: Path) -> Non
 def hash_of(root: Path, config: str, sha256: str = "a", images: str = "") -> str:
     (root / "config.yaml").write_text(config)
     places = f"K3S_CONFIG_DIR={root}; K3S_SHA256={sha256}; IMAGES='{images}'; find() {{ :; }}; "
-    done = run("k3s-agent", places + "desired_state_hash k3s-agent")
+    done = run("k3s-agent", places + "desired_state_hash")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -274,7 +274,7 @@ def test_a_stopped_server_starts_again_also_at_the_next_boot_and_is_awaited(host
     steps = host / "steps"
     recorded = f"""
     systemctl() {{ echo "systemctl $*" >>{steps}; }}
-    k3s_await() {{ echo "await $1" >>{steps}; }}
+    k3s_await() {{ echo "await $UNIT" >>{steps}; }}
     """
     facts(host, f"{recorded}\nstart_here")
     assert steps.read_text().splitlines() == [

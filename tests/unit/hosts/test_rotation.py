@@ -42,7 +42,7 @@ def test_a_raised_number_is_due_until_it_is_recorded(tmp_path: Path) -> None:
 
 def test_a_lower_number_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rotated").write_text("server_token 3\n")
-    install = places(tmp_path) + "with_rotations k3s echo changed"
+    install = places(tmp_path) + "with_rotations echo changed"
     done = run("k3s-server", install, ROTATE_SERVER_TOKEN="2")
     assert (done.returncode, done.stdout) == (1, "")
     assert "k3s.rotate.server_token is 2, but 3 is done here; K3s was not changed" in done.stderr
@@ -53,9 +53,7 @@ def flag(root: Path, k3s_command: str) -> subprocess.CompletedProcess[str]:
     """What systemd runs before K3s, with `k3s_command` as K3s."""
     path = root / "rotate.conf"
     write = "write_file() { cat >" + str(path) + "; }; "
-    output(
-        "k3s-agent", places(root) + f"K3S={k3s_command}; " + write + "rotate_certificates_at_start k3s-agent"
-    )
+    output("k3s-agent", places(root) + f"K3S={k3s_command}; " + write + "rotate_certificates_at_start")
     line = next(line for line in path.read_text().splitlines() if line.startswith("ExecStartPre="))
     return subprocess.run(["bash", "-c", line.removeprefix("ExecStartPre=")], check=False, text=True)
 
@@ -72,7 +70,7 @@ def test_certificates_are_rotated_once_at_the_next_start_also_if_k3s_then_crashe
 def test_a_start_whose_rotation_failed_is_no_start(tmp_path: Path) -> None:
     assert flag(tmp_path, "/bin/false").returncode != 0
     assert (tmp_path / "rotate-certificates").exists()
-    done = run("k3s-agent", places(tmp_path) + "certificates_are_rotated k3s-agent", ROTATE_CERTIFICATES="1")
+    done = run("k3s-agent", places(tmp_path) + "certificates_are_rotated", ROTATE_CERTIFICATES="1")
     assert "k3s-agent is running, but its certificates were not rotated" in done.stderr
 
 
