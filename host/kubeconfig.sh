@@ -39,12 +39,8 @@ renew() {
   systemctl --no-block restart k3s
   poll "$RENEWAL_DEADLINE" fails ends_soon ||
     die "K3s did not renew its certificates within $RENEWAL_DEADLINE s" "see: k3s certificate check; journalctl -u k3s"
-  poll "$RENEWAL_DEADLINE" api_answers ||
+  poll "$RENEWAL_DEADLINE" server_answers 127.0.0.1 ||
     die "the Kubernetes API on this server is not responding after the restart" "see: journalctl -u k3s"
-}
-
-api_answers() {
-  timeout 10 "$K3S" kubectl --kubeconfig "$KUBECONFIG_FILE" get --raw /readyz >/dev/null 2>&1
 }
 
 main

@@ -45,7 +45,7 @@ def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(tmp_pa
     done = run(
         "kubeconfig",
         f"KUBECONFIG_FILE={file} LOCK_FILE={tmp_path}/lock; {restart}; "
-        "begin() { :; }; api_answers() { :; }; main",
+        "begin() { :; }; server_answers() { [[ $1 == 127.0.0.1 ]]; }; main",
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kubeconfig"] == renewed.read_text().strip()
