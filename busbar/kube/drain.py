@@ -222,7 +222,8 @@ def end_restart(api: Api, name: str, hooks: Hooks, clock: Clock) -> None:
 
     The cordon of another note stays, and so does that of somebody else. Raises ApiError and TimedOut.
     """
-    found = find(api, f"{NODES}/{name}")
+    look = partial(find, api, f"{NODES}/{name}")
+    found = wait_until(look, Deadline(clock, CHANGE_SECONDS), poll_seconds=1)
     if found and CORDONED in (node := Node.of(found)).notes:
         changed(partial(nodes.put_back, api, name, CORDONED), clock)
         tell(hooks, name, reason_of(node.quarantine, node.drained))

@@ -122,6 +122,15 @@ def test_a_worker_that_no_update_has_drained_is_left_alone_after_a_restart(clust
     assert cluster.log == []
 
 
+def test_an_api_that_is_away_for_a_moment_is_waited_for_before_and_after_a_restart() -> None:
+    cluster = Nodes(node("w-1", "b"))
+    cluster.failures = [unreachable()] * 3
+    before_restart(cluster)
+    cluster.failures = [unreachable()] * 3
+    end_restart(cluster, "w-1", no_hooks, cluster.clock)
+    assert cluster.log == ["w-1 cordoned", "w-1 uncordoned"]
+
+
 def test_a_drain_before_a_restart_that_a_budget_blocks_names_pod_and_budget() -> None:
     cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
     cluster.refused = {"app"}
