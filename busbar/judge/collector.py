@@ -123,12 +123,10 @@ class JobLog(Protocol):
 
     def lines(self) -> Iterator[bytes]:
         """Every line to the end of the job. Raises LogLost."""
-        ...
 
     @property
     def doubt(self) -> str | None:
         """Why lines may be missing unnoticed; None where none can be."""
-        ...
 
 
 class Job(Protocol):
@@ -138,19 +136,15 @@ class Job(Protocol):
 
     def uid(self) -> str:
         """The uid of this run of the job. Raises JobNeverStarted if there is no such job."""
-        ...
 
     def log(self) -> JobLog:
         """Wait until there is a log. Raises JobNeverStarted if there will be none."""
-        ...
 
     def outcome(self, wait_seconds: float = ...) -> JobOutcome:
         """The outcome of the job; unknown if it is not recorded after `wait_seconds`."""
-        ...
 
     def suspend(self) -> None:
         """Stop a job that has not ended, so that it releases its GPUs."""
-        ...
 
 
 class Collector(ABC, Generic[Log, V]):

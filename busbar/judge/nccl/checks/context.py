@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -237,6 +238,11 @@ class Context:
     def hosts(self) -> set[str]:
         """Hosts of these lists, without their domains."""
         return {short(rank.host) for rank in self.listed}
+
+    def silent(self, hosts: Collection[str]) -> str | None:
+        """The first host that is not one of HOSTS; None if there is none, or "" stands for all."""
+        absent = self.hosts - {short(host) for host in hosts}
+        return min(absent, default=None) if "" not in hosts else None
 
     @property
     def is_whole(self) -> bool:

@@ -24,12 +24,6 @@ class Pair:
     where: str = ""
     line: LogLine | None = None
 
-    @property
-    def is_more(self) -> bool:
-        """Whether a larger number is printed."""
-        one, other = self.printed, self.partner
-        return isinstance(one, int) and isinstance(other, int) and one > other
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -187,10 +181,12 @@ def _compare(row: Row, context: Context) -> Check | None:
     """The first difference in a row of the table; None without one."""
     pairs = list(row.pairs(context))
     for pair in pairs:
-        if pair.partner is None or pair.printed == pair.partner or (row.at_least and pair.is_more):
+        one, other = pair.printed, pair.partner
+        is_more = isinstance(one, int) and isinstance(other, int) and one > other
+        if other is None or one == other or (row.at_least and is_more):
             continue
         where = f" ({pair.where})" if pair.where else ""
-        reason = f"{row.fact}: {pair.printed}{where}, {row.partner}: {pair.partner}"
+        reason = f"{row.fact}: {one}{where}, {row.partner}: {other}"
         return result(row.status, f"agreement.{row.code}", reason, pair.line)
     if not pairs and row.is_proof(context):
         reason = f"{row.fact}: not printed, {row.partner}: not proved"

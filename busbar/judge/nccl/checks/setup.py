@@ -22,7 +22,6 @@ from busbar.judge.nccl.expected.expectation import Expectation
 from busbar.judge.nccl.expected.profiles import Profile
 from busbar.judge.nccl.expected.system import is_gpu
 from busbar.judge.nccl.log.evidence import Evidence
-from busbar.judge.nccl.log.reader import short
 from busbar.judge.nccl.log.records import LogLine
 from busbar.text import listed
 
@@ -96,9 +95,8 @@ def topology_file(context: Context) -> Check:
             reason = f"{value} is set, expected {want.topology_file}"
             return failed("topology-file.other", reason, line)
     hosts = set().union(*evidence.facts.get("NCCL_TOPO_FILE", {}).values())
-    silent = sorted(context.hosts - set(map(short, hosts)))
-    if silent and "" not in hosts:
-        reason = f"{silent[0]} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
+    if silent := context.silent(hosts):
+        reason = f"{silent} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
         return unknown("topology-file.not_printed", reason)
     first = next(iter(evidence.topology_set.values()))
     reason = f"{first.value} is set, and no line says that it could not be opened"
@@ -131,9 +129,8 @@ def hcas(context: Context) -> Check:
         if few:
             reason = f"{host} opened {len(names)} HCAs ({', '.join(names)}), expected {want.rails}"
             return failed("hcas.too_few", reason, line)
-    silent = sorted(context.hosts - set(map(short, evidence.hcas_of_host)))
-    if silent and "" not in evidence.hcas_of_host:
-        return unknown("hcas.not_printed", f"no `NET/IB : Using` line of {silent[0]}")
+    if silent := context.silent(evidence.hcas_of_host):
+        return unknown("hcas.not_printed", f"no `NET/IB : Using` line of {silent}")
     some = next(iter(evidence.hcas_of_host.values()))
     return passed("hcas.opened", f"{len(some)} HCAs on each host: {', '.join(some)}", line)
 
@@ -272,9 +269,8 @@ def rails(context: Context) -> Check:
     if not found:
         reason = "no `via NET/..` line with its host: rails are not proved"
         return unknown("rails.no_edge", reason, fix=FIX)
-    silent = sorted(context.hosts - set(map(short, found)))
-    if silent:
-        return unknown("rails.no_edge", f"no edge of {silent[0]} in the log: its rails are not proved")
+    if silent := context.silent(found):
+        return unknown("rails.no_edge", f"no edge of {silent} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
         members = carrying(evidence, host)
         count = len(members if want.net_devices is None else devices)

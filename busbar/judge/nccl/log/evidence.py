@@ -19,6 +19,7 @@ KEEP = 64  # distinct texts kept of each kind; a log of any length stays small
 KEEP_HOSTS = 65536
 KEEP_LABELS = 1024
 Texts = dict[str, LogLine]  # a text -> the first line that states it
+Counts = dict[tuple[int, int], LogLine]
 MACHINE = "machine"  # the fact of a pod that is the Node on which it runs
 OPEN_FILES = "open files"  # the fact of a host that are the limits of its ranks
 
@@ -160,7 +161,7 @@ class Evidence:
     initialized: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came up
     destroyed: dict[int, set[int]] = field(default_factory=dict)  # nranks -> ranks that came to their end
     communicators: Texts = field(default_factory=dict)  # numbers of ranks, in any message
-    counts: dict[tuple[int, int], LogLine] = field(default_factory=dict)  # (nRanks, nNodes) -> where
+    counts: Counts = field(default_factory=dict)  # (nRanks, nNodes) -> where
     channels: Texts = field(default_factory=dict)  # number of channels of a collective
     nvls_channels: Texts = field(default_factory=dict)
     multicast: Texts = field(default_factory=dict)  # what NVLS needs: available, not available
@@ -187,7 +188,7 @@ class Evidence:
 
     # ---- feeding ------------------------------------------------------------------------------------------
 
-    def keep(self, kind: str, value: str, line: int, text: str) -> None:
+    def keep(self, kind: str, value: object, line: int, text: str) -> None:
         """Keep the first line that states VALUE in the dictionary KIND; more than KEEP are noted as lost."""
         if not keep(getattr(self, kind), value, line, text):
             self.lost.add(kind)
@@ -237,7 +238,7 @@ class Evidence:
         whole = cls()
         for part in parts:
             whole.add(part)
-        for kind in (*TEXTS, "counts"):
+        for kind in TEXTS:
             facts: dict[object, LogLine] = getattr(whole, kind)
             setattr(whole, kind, dict(sorted(facts.items(), key=lambda item: item[1].line)))
         return whole
@@ -250,7 +251,7 @@ class Evidence:
             mine.first = min(mine.first, counts.first, key=lambda first: first.line)
         self.net_directions.update(part.net_directions)
         self.links.merge(part.links)
-        for kind in (*TEXTS, "counts"):
+        for kind in TEXTS:
             facts: dict[object, LogLine] = getattr(self, kind)
             for value, line in getattr(part, kind).items():
                 facts[value] = min(facts.get(value, line), line, key=lambda first: first.line)
@@ -308,7 +309,7 @@ class Evidence:
 
 
 # a dictionary of texts that is added above is merged with the others
-TEXTS = tuple(each.name for each in fields(Evidence) if each.type == "Texts")
+TEXTS = tuple(each.name for each in fields(Evidence) if each.type in ("Texts", "Counts"))
 
 
 def _unite(mine: dict[Any, set[Any]], others: Mapping[Any, set[Any]]) -> None:
@@ -317,12 +318,12 @@ def _unite(mine: dict[Any, set[Any]], others: Mapping[Any, set[Any]]) -> None:
         mine.setdefault(key, set()).update(values)
 
 
-def keep(into: Texts, value: str, line: int, text: str) -> bool:
+def keep(into: dict[Any, LogLine], value: object, line: int, text: str) -> bool:
     """Keep the first line that states VALUE; False if there is no more room."""
     if value not in into:
         if len(into) >= KEEP:
             return False
-        into[value] = LogLine.of(line, text, value)
+        into[value] = LogLine.of(line, text, str(value))
     return True
 
 
@@ -445,11 +446,7 @@ def _ranks(field_name: str) -> Keep:
 
 
 def _counts(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:
-    key = (int(match[2][:7]), int(match[3][:7]))
-    if key not in evidence.counts and len(evidence.counts) < KEEP:
-        evidence.counts[key] = LogLine.of(line, text, f"{key[0]}/{key[1]}")
-    elif key not in evidence.counts:
-        evidence.lost.add("counts")
+    evidence.keep("counts", (int(match[2][:7]), int(match[3][:7])), line, text)
     evidence.keep("local_ranks", match[4][:7], line, text)
 
 

@@ -14,9 +14,14 @@ def _ascii(pattern: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | flags)
 
 
-TYPES = (
-    "int8|uint8|int32|uint32|int64|uint64|half|float|double|bfloat16|f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|char|int"
-)
+# bytes of each type that nccl-tests prints
+BYTES = {
+    **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
+TYPES = "|".join(sorted(BYTES, key=len, reverse=True))
 
 # ---- nccl-tests ------------------------------------------------------------------------------------------
 # # nccl-tests version 2.17.8 nccl-headers=22902 nccl-library=22902
@@ -88,10 +93,8 @@ def date_in(block: bytes) -> str | None:
     found = _DATE.search(block)
     if found is None:
         return None
-    long = (
-        found[0] if len(found[0]) > 4 else block[found.end() - len("Mon Sep  2 10:00:00 2024") : found.end()]
-    )
-    return long.decode("ascii")
+    begin = found.start() if len(found[0]) > 4 else found.end() - len("Mon Sep  2 10:00:00 2024")
+    return block[begin : found.end()].decode("ascii")
 
 
 # mpirun -np 2 ./build/all_reduce_perf -b 8 -e 256M       a shell line, an xtrace

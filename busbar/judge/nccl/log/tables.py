@@ -28,13 +28,6 @@ from busbar.judge.nccl.log.records import (
     whole,
 )
 
-BYTES = {
-    **dict.fromkeys(("int8", "uint8", "char", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"), 1),
-    **dict.fromkeys(("half", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float", "int"), 4),
-    **dict.fromkeys(("int64", "uint64", "double"), 8),
-}
-
 
 class Kind(NamedTuple):
     """A collective as its rows show it.
@@ -95,7 +88,7 @@ def parts(run: Run) -> int | None:
 
     None where no row tells, or the rows contradict each other.
     """
-    found = {row.size / (row.count * BYTES[row.type]) for row in run.rows if row.count and row.size}
+    found = {row.size / (row.count * p.BYTES[row.type]) for row in run.rows if row.count and row.size}
     if len(found) != 1 or not (value := found.pop()).is_integer():
         return None
     return int(value)

@@ -86,7 +86,6 @@ PART = Evidence(
     algorithm_sizes={"AllReduce RING": 8},
     initialized={2: {0}},
     destroyed={2: {1}},
-    counts={(2, 1): LINE},
     rings={0: array("l", [0, 1])},
     parents={0: array("l", [1])},
     speaks=True,
