@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -130,7 +131,8 @@ class Found:
     @property
     def rows(self) -> list[Row]:
         """The slow paths. A path between hosts is named only where both ends are well by themselves."""
-        slow = [path for path in self.paths if self._is_slow(path)]
+        medians = self._medians()
+        slow = [path for path in self.paths if self._is_slow(path, medians[path.rail, path.memory])]
         alone = {(path.host, path.rail) for path in slow if path.memory != "partner"}
         with_host_memory = {(path.host, path.rail) for path in slow if path.memory == "host"}
         rows = []
@@ -142,28 +144,26 @@ class Found:
                 points_to = BETWEEN
             else:
                 continue
-            rows.append(Row(str(path), path.result, self._expected(path), points_to))
+            expected = f"at least {self.rails[path.host][path.rail].floor:g} Gb/s"
+            if median := medians[path.rail, path.memory]:
+                expected += f", the median of all hosts is {median:g} Gb/s"
+            rows.append(Row(str(path), path.result, expected, points_to))
         return rows
 
-    def _is_slow(self, path: Path) -> bool:
+    def _is_slow(self, path: Path, median: float) -> bool:
         if path.gbps is None:
             return path.is_silent or path.is_refused
-        floor = self.rails[path.host][path.rail].floor
-        return path.gbps < max(floor, PART_OF_MEDIAN * self._median(path))
+        return path.gbps < max(self.rails[path.host][path.rail].floor, PART_OF_MEDIAN * median)
 
-    def _median(self, path: Path) -> float:
-        """The median of the same path on all hosts; 0 where few hosts have one."""
-        same = [
-            each.gbps
-            for each in self.paths
-            if (each.rail, each.memory) == (path.rail, path.memory) and each.gbps is not None
-        ]
-        return statistics.median(same) if len(same) >= FEWEST_FOR_A_MEDIAN else 0.0
-
-    def _expected(self, path: Path) -> str:
-        text = f"at least {self.rails[path.host][path.rail].floor:g} Gb/s"
-        median = self._median(path)
-        return f"{text}, the median of all hosts is {median:g} Gb/s" if median else text
+    def _medians(self) -> dict[tuple[str, str], float]:
+        """The median of each path, by rail and memory, over all hosts; 0 where few hosts have one."""
+        same: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for path in self.paths:
+            same[path.rail, path.memory] += [] if path.gbps is None else [path.gbps]
+        return {
+            key: statistics.median(each) if len(each) >= FEWEST_FOR_A_MEDIAN else 0.0
+            for key, each in same.items()
+        }
 
     def take(self, host: str, answer: Sequence[Mapping[str, Any]] | str, peer: str = "") -> None:
         """Keep the results of a host, or the reason why there are none."""

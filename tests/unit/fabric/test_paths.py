@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -270,6 +271,20 @@ def test_a_path_above_the_floor_is_slow_beside_its_peers() -> None:
         rails["mlx5_1"] = Rail("mlx5_1/1", 200, None)
     [row] = found.rows
     assert row.expected == "at least 180 Gb/s, the median of all hosts is 392 Gb/s"
+
+
+def test_the_slow_path_of_440_hosts_is_found_within_seconds() -> None:
+    found = Found()
+    for number in range(440):
+        name = f"worker-{number}"
+        found.rails[name] = {f"mlx5_{n}": Rail(f"mlx5_{n}/1", 400, 504.1) for n in range(8)}
+        for memory in ("host", "gpu", "partner"):
+            each = {"memory": memory, "gpu": "", "gbps": 392.0, "why": ""}
+            found.take(name, [{"rail": rail, **each} for rail in found.rails[name]])
+    found.paths[9] = found.paths[9].model_copy(update={"gbps": 341.0})
+    began = time.process_time()
+    assert [row.path for row in found.rows] == ["worker-0 mlx5_1 with GPU"]
+    assert time.process_time() - began < 5
 
 
 def test_what_was_not_measured_is_not_run_with_its_fix() -> None:
