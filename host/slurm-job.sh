@@ -41,21 +41,24 @@ asked() {
 }
 
 job_nodes() {
-  local found
+  local found late
   found=$(asked sinfo -h -N -o '%N|%T|%u|%E' | sort -u)
-  printf '{"nodes":{%s},"completing":{%s}}\n' "$(node_list <<<"$found")" "$(completing)"
+  late=$(completing)
+  printf '{"nodes":{%s},"completing":{%s}}\n' "$(node_list <<<"$found")" "$late"
 }
 
 completing() {
-  local job nodes ended node list="" seen=" "
+  local found job nodes ended node list="" seen=" "
+  found=$(asked squeue -h -S e -t completing -o '%i|%N|%e') || exit
   while IFS='|' read -r job nodes ended; do
     [[ $ended == [0-9]* ]] || continue
-    for node in $(asked scontrol show hostnames "$nodes"); do
+    nodes=$(asked scontrol show hostnames "$nodes") || exit
+    for node in $nodes; do
       [[ $seen != *" $node "* ]] || continue
       seen+="$node "
       list+="${list:+,}$(json "$node"):[$(json "$job"),$(($(date +%s) - $(date -d "$ended" +%s)))]"
     done
-  done < <(asked squeue -h -S e -t completing -o '%i|%N|%e')
+  done <<<"$found"
   printf '%s' "$list"
 }
 
