@@ -131,7 +131,7 @@ PROGRAM = """
     # No agent counts as running, so none waits for another one.
     batches.ask = lambda kubeconfig, jobs: batches.Nodes(names=frozenset(), ready=frozenset())
     # Nor is there a scheduler with jobs on it.
-    worker_pool.scheduler_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
+    worker_pool.restart_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
     config = StackConfig(
         cluster=inventory.cluster, inventory=inventory, login=Login(), secrets={}, project=ROOT
     )

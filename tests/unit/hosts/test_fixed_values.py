@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts import haproxy, k3s, scripts
-from busbar.kube import nodes
 from busbar.preflight.spec import SCRIPT_SECONDS
 from tests.unit.hosts.bash import output
 
@@ -20,7 +19,6 @@ DOCS = (Path(__file__).parents[3] / "docs/hosts.md").read_text()
         ("k3s-server", "$K3S_AUTH_CONFIG", k3s.AUTH_CONFIG),
         ("k3s-server", "$K3S_DATA_DIR/server/tls/server-ca.crt", haproxy.SERVER_CA_FILE),
         ("k3s-agent", "$DELIVERED_DIR", scripts.DELIVERED_DIR),
-        ("k3s-agent", "$CORDONED", nodes.CORDONED),
     ],
 )
 def test_scripts_and_program_use_the_same_places_and_names(script: str, value: str, expected: str) -> None:
