@@ -7,11 +7,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from busbar.fabric.diagnosis.findings import COLUMNS, Findings
@@ -19,8 +16,9 @@ from busbar.fabric.diagnosis.stages import Scope, State, known_of
 from busbar.fabric.localise import Group
 from busbar.fabric.localise.groups import GOOD, by_place
 from busbar.judge.nccl.report.html import DATE, style
+from busbar.judge.nccl.report.svg import template
 
-PAGE = "diagnosis.html"
+PACKAGE, PAGE = "busbar.fabric.diagnosis", "diagnosis.html"
 LABEL = 6.2  # px of a character of a node's name
 TALLEST = 40  # nodes of a block: those of a larger rail group have several
 WORDS = {0: ("pass", "Nothing slow"), 1: ("fail", "Slow"), 2: ("unknown", "No verdict")}
@@ -49,7 +47,7 @@ def render(state: State, scope: Scope, found: Findings, stack: str) -> str:
     """The whole HTML page."""
     cells = cells_of(known_of(state, scope).shares())
     grade, word = WORDS[found.exit_code]
-    return _template("page").render(
+    return template(PACKAGE, "page.html.j2").render(
         style=style(),
         title=f"Diagnosis of {stack}, pool {found.pool}",
         found=found,
@@ -59,13 +57,6 @@ def render(state: State, scope: Scope, found: Findings, stack: str) -> str:
         began=time.strftime(DATE, time.gmtime(state.began)),
         map=heat_map(cells, state.nodes, state.absent, scope.places, scope.hardware.rails),
     )
-
-
-@cache
-def _template(name: str) -> Template:
-    file = resources.files("busbar.fabric.diagnosis").joinpath(f"{name}.html.j2")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(file.read_text(encoding="utf-8"))
 
 
 def cells_of(values: Mapping[Group, float], *, both: bool = False) -> dict[str, Cells]:
@@ -109,7 +100,8 @@ def heat_map(
         for low, (limit, colour) in zip(limits, STEPS, strict=False)
     ]
     label = round(max(map(len, nodes)) * LABEL + 6)
-    return Markup(_template("heat").render(blocks=blocks, rails=rails, label=label, steps=steps))
+    found = template(PACKAGE, "heat.html.j2").render(blocks=blocks, rails=rails, label=label, steps=steps)
+    return Markup(found)
 
 
 def _row(

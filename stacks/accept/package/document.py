@@ -5,19 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from busbar import __version__
 from busbar.fabric.diagnosis.page import Cells, cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
-from busbar.judge.nccl.report.svg import curve_svg, series_svg
+from busbar.judge.nccl.report.svg import curve_svg, series_svg, template
 from busbar.preflight.report import Report
 from busbar.release import commit
 from busbar.writing import write_whole
@@ -156,7 +154,7 @@ def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] 
     heat = {pool: made for pool in pools if (made := or_none(partial(_heat_map, evidence, pool)))}
     series = {pool: shown for pool in pools if (shown := or_none(partial(dots, evidence, pool)))}
     soak = Markup(series_svg(series)) if series else ""
-    return _template().render(
+    return template("stacks.accept.package", "report.html.j2").render(
         found=found, signers=signers, headline=headline(found), style=style(), curves=curves, soak=soak,
         heat=heat,
     )  # fmt: skip
@@ -178,12 +176,6 @@ def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[flo
         figures[name] = [runs.alone, runs.pair, min(runs.rails.values(), default=None)]
     absent = {name: "no run" for name in facts.workers if name not in cells}
     return heat_map(cells, facts.workers, absent, facts.rail_groups, facts.required.rails), figures
-
-
-@cache
-def _template() -> Template:
-    text = resources.files("stacks.accept.package").joinpath("report.html.j2").read_text(encoding="utf-8")
-    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
 
 
 def release() -> dict[str, str]:

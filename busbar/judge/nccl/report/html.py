@@ -8,10 +8,9 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, Template
 from markupsafe import Markup
 
-from busbar.judge.nccl.report.svg import curve_svg, limits
+from busbar.judge.nccl.report.svg import curve_svg, limits, template
 from busbar.judge.nccl.report.terminal import first_cause, remark_text
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
@@ -63,13 +62,6 @@ def _packaged(name: str) -> str:
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(size=size, rate=rate, duration=duration, share=share, gbps=_gbps)
-    return environment.from_string(_packaged("report.html.j2"))
-
-
-@cache
 def style() -> Markup:
     """The style sheet of pages."""
     return Markup(_packaged("style.css").rstrip("\n"))
@@ -85,8 +77,8 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
     named = list(map(str, range(len(verdict.hcas)))) == list(verdict.hosts_per_rail)
     # reasons of the job do not belong to a gate
     gates = {f"{c.name}: {c.sentence}": (c.status, f"{c.name}: {c.reason}") for c in verdict.checks}
-    cards = _cards(verdict)
-    return _template().render(
+    cards, filters = _cards(verdict), {"size": size, "rate": rate, "duration": duration, "share": share}
+    return template("busbar.judge.nccl.report", "report.html.j2", gbps=_gbps, **filters).render(
         v=verdict,
         style=style(),
         facts=_facts(verdict, origin),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -220,10 +220,12 @@ def _height(result: CollectiveResult, found: list[Limit]) -> float:
 
 
 @cache
-def _template() -> Template:
-    text = resources.files("busbar.judge.nccl.report").joinpath("chart.svg.j2").read_text(encoding="utf-8")
-    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)
+def template(package: str, name: str, **filters: Callable[..., str]) -> Template:
+    """The template of a page or a picture in a package."""
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters.update(filters)
+    return environment.from_string(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def _drawn(charts: list[Chart], *, inline: bool) -> str:
-    return _template().render(charts=charts, inline=inline)
+    return template("busbar.judge.nccl.report", "chart.svg.j2").render(charts=charts, inline=inline)
