@@ -57,14 +57,11 @@ class Origin:
         return f"{self.log}, no date in it (the file is of {time.strftime(DATE, time.gmtime(self.written))})"
 
 
-def _packaged(name: str) -> str:
-    return resources.files("busbar.judge.nccl.report").joinpath(name).read_text(encoding="utf-8")
-
-
 @cache
 def style() -> Markup:
     """The style sheet of pages."""
-    return Markup(_packaged("style.css").rstrip("\n"))
+    text = resources.files("busbar.judge.nccl.report").joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(text.rstrip("\n"))
 
 
 def render_html(verdict: Verdict, origin: Origin) -> str:
