@@ -53,6 +53,14 @@ _CODES = {
 }
 
 
+# A job waits with these reasons in a partition that a person has closed: busbar writes State=UP.
+_CLOSED = ("PartitionDown", "PartitionInactive")
+
+
+class _Closed(Exception):
+    """A partition in which no job starts."""
+
+
 class PoolSpec(StrictModel):
     """A pool: the workers that Slurm must have, and what each offers to jobs."""
 
@@ -95,6 +103,7 @@ def ready(
     """Wait, then probe each pool. Returns {"passed", "reasons", "nodes", "drained"}, in any case."""
     reasons: list[str] = []
     known: dict[str, SlurmNode] = {}
+    closed: dict[str, str] = {}
 
     def look() -> bool | Pending:
         known.clear()
@@ -107,12 +116,16 @@ def ready(
         wait_until(lambda: place(api, spec.levels), deadline, poll_seconds=POLL_SECONDS, progress=progress)
         wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient)
         for name, pool in spec.pools.items():
-            reasons += probe(slurm, name, pool, known, clock, progress)
+            try:
+                reasons += probe(slurm, name, pool, known, clock, progress)
+            except _Closed as state:
+                progress(f"pool {name}: {state}, so no probe")
+                closed.update(dict.fromkeys(pool.workers, str(state)))
     except (TimedOut, ApiError) as error:
         reasons = [*(reasons or [str(error)]), *namespace_report(api, spec.namespace)]
     wanted = [worker for pool in spec.pools.values() for worker in pool.workers]
     nodes = {worker: known[worker].name for worker in wanted if worker in known}
-    drained = {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
+    drained = closed | {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
     return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
 
 
@@ -181,7 +194,8 @@ def probe(
 ) -> list[str]:
     """Run a job with all GPUs of every idle node of a pool. Returns why it failed; empty where it passed.
 
-    Nodes on which jobs run are left out: these jobs have what the probe would ask for.
+    Nodes on which jobs run are left out: these jobs have what the probe would ask for. Raises _Closed where a
+    person has closed the partition.
     """
     idle = [known[worker].name for worker in pool.workers if known[worker].idle]
     if not idle:
@@ -207,7 +221,7 @@ def probe(
     def look() -> Mapping[str, Any] | Pending:
         job = slurm.job(number)
         states = set(states_of(job))
-        if states & ENDED:
+        if states & ENDED or job.get("state_reason") in _CLOSED:
             return job
         return Pending(f"probe {number} is {'+'.join(sorted(states))} ({job.get('state_reason')})")
 
@@ -220,6 +234,9 @@ def probe(
         return [f"pool {name}: {timeout}. Fix: squeue --start -j {number}; sinfo -R"]
     if "COMPLETED" in states_of(job):
         return []
+    if "PENDING" in states_of(job):
+        slurm.cancel(number)
+        raise _Closed(f"partition {name} is closed ({job['state_reason']})")
     code = int(((job.get("exit_code") or {}).get("return_code") or {}).get("number") or 0)
     comment = job.get("comment") or ""
     said = comment.get("job") if isinstance(comment, Mapping) else comment

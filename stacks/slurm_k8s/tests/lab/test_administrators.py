@@ -27,7 +27,8 @@ def other_memory(config: dict[str, Any]) -> None:
 
 
 def other_weight(config: dict[str, Any]) -> None:
-    """A change of the pod template, which replaces every pod of slurmd."""
+    """A change of the pod template, which replaces every pod of slurmd. No node is left to be measured."""
+    config["probe"] = {"enforce": False}
     config["values"]["nodesets"] = {"lab": {"metadata": {"labels": {"drill": "administrators"}}}}
 
 
@@ -53,14 +54,15 @@ def test_a_down_and_a_drain_by_a_person_outlive_the_pods(lab: Lab, slurm: Slurm)
     finally:
         for node in (first, second):
             slurm(f"scontrol update nodename={node} state=resume")
-    updated(lab)
+    updated(lab)  # measures anew, because the pods are others
 
 
 def test_a_closed_partition_stays_closed_through_a_changed_slurm_conf(lab: Lab, slurm: Slurm) -> None:
     slurm("scontrol update partitionname=lab state=down maxtime=60")
     job = slurm.submit("true", "-p lab")
     try:
-        updated(lab, *config_with(lab, other_memory))
+        text = updated(lab, *config_with(lab, other_memory))
+        assert "partition lab is closed (PartitionDown)" in text
         assert slurm("sinfo -h -p lab -o '%a %l'").split() == ["down", "1:00:00"]
         assert slurm.state(job) == "PENDING"
     finally:

@@ -166,6 +166,16 @@ def test_a_probe_that_does_not_start_is_cancelled() -> None:
     assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
 
 
+def test_a_partition_that_a_person_has_closed_gets_no_probe_and_is_named() -> None:
+    job = {"job_state": ["PENDING"], "state_reason": "PartitionDown"}
+    cluster = SlurmCluster(node("h100-0"), node("h100-1"), job=job)
+    cluster.objects[f"{REST}/job/7"] = {"jobs": [job]}
+    found = result(cluster)
+    assert (found["passed"], found["reasons"]) == (True, [])
+    assert found["drained"] == dict.fromkeys(POOL.workers, "partition h100 is closed (PartitionDown)")
+    assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
+
+
 def test_pods_over_tcp_need_no_locked_memory() -> None:
     cluster = SlurmCluster(node("h100-0"), node("h100-1"))
     result(cluster, pool=POOL.model_copy(update={"memlock": False}))
