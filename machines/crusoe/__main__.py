@@ -136,7 +136,7 @@ async def main() -> None:
             image=config.gpu_image, hostChannelAdapters=[{"ibPartitionId": partition.id}],
         )  # fmt: skip
         place = {"topology": {"rail_group": config.rail_groups[name]}} if name in config.rail_groups else {}
-        hosts.append({**host, "pool": config.pool, "gpus": SLICES, **place})
+        hosts.append({**host, "pool": config.pool, **place})
     listed = pulumi.Output.from_input({"version": 1, "hosts": hosts})
     pulumi.export("hosts", listed.apply(lambda found: host_list(found, "hosts") and found))
     pulumi.export("ib_network", ib_network)
