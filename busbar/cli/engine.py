@@ -1,8 +1,9 @@
 """The hidden commands that the engine runs: one JSON request on stdin, one line on stdout.
 
-`ENGINE_COMMANDS` has all of them; `step` runs those of capabilities. Exit code 0: done;
-1: the cluster or a host cannot be reached or refuses, or a wait timed out; 64: a request that is not valid,
-or no kubeconfig. The engine keeps nothing of a command that failed, and runs it again in the next update.
+`ENGINE_COMMANDS` has all of them; `step` runs those of capabilities. The request is the JSON of the model
+that a command names; the cluster is that of KUBECONFIG. Exit code 0: done; 1: the cluster or a host cannot
+be reached or refuses, or a wait timed out; 64: a request that is not valid, or no kubeconfig. The engine
+keeps nothing of a command that failed, and runs it again in the next update.
 """
 
 from __future__ import annotations
@@ -77,10 +78,7 @@ def step(
     capability: Annotated[str, typer.Argument(help="Name of the capability.")],
     name: Annotated[str, typer.Argument(help="Name of its step.")],
 ) -> None:
-    """Run a step of a capability on its cluster; the request is JSON on stdin, the result on stdout.
-
-    The step is one of `steps` of its Capability; its function says what it needs. The cluster: KUBECONFIG.
-    """
+    """Run one of the `steps` of a Capability on its cluster; its function says what it needs."""
     from busbar.capability import capabilities
     from busbar.kube.wait import SystemClock
 
@@ -142,12 +140,7 @@ def say(text: str) -> None:
 
 @engine_command("wait allocatable", "busbar.kube.allocatable:AllocatableSpec")
 def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
-    """Wait for extended resources on the nodes; the request is JSON on stdin.
-
-    stdin: {"resource": "nvidia.com/gpu", "nodes": {"worker-1": 8}, "deadline_seconds": 1800}; also
-    "stable_seconds", "policy", "namespace" and "fix". The cluster: KUBECONFIG. Prints {"resource", "nodes"}
-    when all nodes are ready; otherwise prints on stderr which nodes lack what, and exits with 1.
-    """
+    """Wait for extended resources on the nodes. Prints {"resource", "nodes"}."""
     from busbar.kube import allocatable as kube
     from busbar.kube.wait import SystemClock
 
@@ -157,11 +150,7 @@ def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
 
 @engine_command("wait api", "busbar.kube.health:EndpointSpec")
 def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
-    """Wait for /readyz of the Kubernetes API; the request is JSON on stdin.
-
-    stdin: {"setting": "api_endpoint", "fix": "...", "deadline_seconds": 300}. The cluster: KUBECONFIG. Prints
-    {"server"} when it answers; otherwise prints why it does not, and exits with 1.
-    """
+    """Wait for /readyz of the Kubernetes API. Prints {"server"}."""
     from busbar.kube import health
     from busbar.kube.wait import SystemClock
 
@@ -171,10 +160,7 @@ def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
 
 @engine_command("set-taints", "busbar.kube.taints:TaintsSpec")
 def set_taints(api: RestApi, spec: TaintsSpec) -> Any:
-    """Set the taints of workers; those that were configured before are removed, those of others stay.
-
-    stdin: {"taints": {"gpu-1": ["KEY=VALUE:EFFECT"]}}. The cluster: KUBECONFIG. Prints {"changed"}.
-    """
+    """Set the taints of workers; former ones are removed, those of others stay. Prints {"changed"}."""
     from busbar.capability import drain_hooks
     from busbar.kube import taints
     from busbar.kube.wait import SystemClock
@@ -230,10 +216,7 @@ def remove_keep(spec: Teardown) -> None:
 
 @engine_command("remove nodes", "busbar.kube.drain:StaleNodesSpec")
 def remove_nodes(api: RestApi, spec: StaleNodesSpec) -> Any:
-    """Drain and delete the Nodes of workers that are not configured any more; prints {"deleted"}.
-
-    stdin: {"workers": ["gpu-1"]}. The cluster: KUBECONFIG.
-    """
+    """Drain and delete the Nodes of workers that are not configured any more. Prints {"deleted"}."""
     from busbar.capability import drain_hooks
     from busbar.kube import drain
     from busbar.kube.wait import SystemClock
@@ -245,12 +228,10 @@ def remove_nodes(api: RestApi, spec: StaleNodesSpec) -> Any:
 
 @engine_command("nccl pull-image", "busbar.manifests.image_pull:ImagePull")
 def pull_image(api: RestApi, pull: ImagePull) -> Any:
-    """Create one Job per node that pulls an image; the request is JSON on stdin. No Job is waited for.
+    """Create one Job per node that pulls an image; no Job is waited for.
 
-    stdin: {"pool", "namespace", "image", "nodes": ["worker-1"], "deadline_seconds"}; also "taints". The
-    cluster: KUBECONFIG. Prints {"image", "nodes", "created", "existing"}, the last three as numbers. Exit
-    code 0 also where the API refuses or is not responding, with the reason on stderr: the measurement pulls
-    the image then. 64 for a request that is not valid.
+    Prints {"image", "nodes", "created", "existing"}, the last three as numbers. Exit code 0 also where the
+    API refuses or is not responding: the measurement pulls the image then.
     """
     from busbar.kube.objects import create_missing
     from busbar.kube.wait import Deadline, SystemClock
@@ -269,17 +250,14 @@ def pull_image(api: RestApi, pull: ImagePull) -> Any:
 
 @engine_command("nccl collect", "busbar.collect.spec:CollectSpec")
 def collect(api: RestApi, spec: CollectSpec) -> Any:
-    """Follow an MPIJob's launcher and judge its log; the request is JSON on stdin.
+    """Follow an MPIJob's launcher and judge its log.
 
-    stdin: {"namespace", "job", "folder", "deadline_seconds", "expectation": {...}}. The cluster: KUBECONFIG.
-    Prints the verdict in short as JSON (outputs.contract.summarize), or the former one that stays: marked
-    as `kept` where the GPUs are held, and as it was where neither log nor verdict of the job is kept. With
-    another `judge` a kept log is judged again. The log, the whole verdict and the report are written to
-    `folder`, and the record (busbar.judge.archive) there and into the cluster.
+    Prints the verdict in short (outputs.contract.summarize), or the former one that stays, as `kept` where
+    the GPUs are held. With another `judge` a kept log is judged again. Log, verdict and report are written to
+    the folder of the request, and the record (busbar.judge.archive) there and into the cluster.
 
-    Exit code 0 for any verdict, also a failure; 1 when the cluster cannot be reached or refuses, or when
-    restarting kubelets have rejected the job's pods twice, so that the next update measures again; 64 for a
-    request that is not valid.
+    Exit code 0 for any verdict, also a failure; 1 also where restarting kubelets have rejected the job's pods
+    twice: the next update measures again.
     """
     from busbar.capability import notify
     from busbar.collect.busy import Kept
