@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from busbar.config import ConfigError
 from stacks.slurm.package import config
@@ -22,10 +23,8 @@ def findings(**changes: Any) -> list[str]:
 def test_every_pool_has_a_partition_of_its_name_and_the_first_is_the_default() -> None:
     pools = {name: configured()["pools"]["h100"] for name in ("a", "b")}
     made = slurm(pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}))
-    assert {name: each.default for name, each in made.partitions_or_default.items()} == {
-        "a": True,
-        "b": False,
-    }
+    defaults = {name: each.default for name, each in made.partitions_or_default.items()}
+    assert defaults == {"a": True, "b": False}
     assert [host.name for host in made.workers_of("b")] == ["gpu-2"]
 
 
@@ -46,144 +45,92 @@ def test_a_job_waits_for_busy_nodes_only_where_that_is_configured() -> None:
 
 
 POOL = configured()["pools"]["h100"]
+# Each text, and the change that gives it. `compute` and `pool` are merged over the hosts and the pool h100.
+ERRORS = yaml.safe_load(r"""
+- ["pools.h100.validation.image: is for Kubernetes, and Slurm has no use for it. Fix: remove it;
+    validation.image names what pyxis starts", {pool: {validation: {image: "a/b:1"}}}]
+- ["pools.h100.validation.topology_file: is for Kubernetes, and Slurm has no use for it. Fix: remove it;
+    set env.NCCL_TOPO_FILE to a file that all compute hosts have",
+   {pool: {validation: {topology_file: x.xml}}}]
+- ["validation.when_busy: 'keep' is not one of 'fail' or 'wait'", {validation: {when_busy: keep}}]
+- ["home.shared: given together with home.nfs, whose folder all hosts mount. Fix: remove one",
+   {home: {nfs: {folder: /srv/home}, shared: true}}]
+- ["home.path: given together with home.nfs, whose folder all hosts mount. Fix: remove one",
+   {home: {nfs: {folder: /srv/home}, path: /srv/home}}]
+- ["home.nfs.host: 'gpu-1' is none of: ctl, login. Fix: name one of these",
+   {home: {nfs: {folder: /srv/home, host: gpu-1}}}]
+- ["home.nfs.folder: '/home' is a folder of the system, or shared", {home: {nfs: {folder: /home}}}]
+- ["home.nfs.squash: ", {home: {nfs: {folder: /srv/home, squash: all}}}]
+- ["home.path: '/home/../etc' is not an absolute path", {home: {path: /home/../etc}}]
+- ["health_check.interval_seconds: ", {health_check: {interval_seconds: 65536}}]
+- ["parameters.SlurmUser: busbar writes it itself. Fix: remove it", {parameters: {SlurmUser: root}}]
+- ["parameters.MaxJobCount: '5 #' is not a value without blanks, quotes and #",
+   {parameters: {MaxJobCount: "5 #"}}]
+- ["parameters.maxjobcount: is MaxJobCount once more, as Slurm reads it. Fix: keep one",
+   {parameters: {MaxJobCount: "5", maxjobcount: "6"}}]
+- ["packages: '/srv/../root' is not `os` or the absolute path", {packages: /srv/../root}]
+- ["packages: 'slurm' is not `os` or the absolute path of a folder", {packages: slurm}]
+- ["validation.image: '--help' is not an image or a file", {validation: {image: --help}}]
+- ["validation.profile: 'h100' is not a profile", {validation: {profile: h100}}]
+- ["validation.expected_busbw_gbps: 4000 GB/s is more than", {validation: {expected_busbw_gbps: 4000}}]
+- ["partitions.gpu.max_time: '99:99:99' is not `infinite` or a time as 7-00:00:00",
+   {partitions: {gpu: {pools: [h100], default: true, max_time: "99:99:99"}}}]
+- ["partitions.gpu.max_time: '00:29:59' is less than the 1800 s of the measurement of pool h100",
+   {partitions: {gpu: {pools: [h100], default: true, max_time: "00:29:59"}}}]
+- ["partitions: none is the default, so a job that names no partition is refused. Fix: set default",
+   {partitions: {gpu: {pools: [h100]}}}]
+- ["partitions.gpu.pools[0]: 'h10' is not in pools; did you mean 'h100'?",
+   {partitions: {gpu: {pools: [h10]}}}]
+- ["partitions.gpu.pools[1]: 'h100' is listed twice", {partitions: {gpu: {pools: [h100, h100]}}}]
+- ["partitions.default: DEFAULT has a meaning of its own in slurm.conf. Fix: rename it",
+   {partitions: {default: {pools: [h100]}}}]
+- ["partitions.b.default: there is another default partition. Fix: keep one",
+   {partitions: {a: {pools: [h100], default: true}, b: {pools: [h100], default: true}}}]
+- ["users.accounts.root: is an account of the hosts, which busbar would change or delete",
+   {users: {accounts: {root: {uid: 2000}}}}]
+- ["users.accounts.slurm: is an account of the hosts", {users: {accounts: {slurm: {uid: 2000}}}}]
+- ["users.accounts.nobody: is an account of the hosts", {users: {accounts: {nobody: {uid: 2000}}}}]
+- ["users.accounts.admin: is an account of the hosts",
+   {ssh: {agent: true, user: admin}, users: {accounts: {admin: {uid: 2000}}}}]
+- ["users.accounts.ada.uid: 64030 is a uid of the operating system", {users: {accounts: {ada: {uid: 64030}}}}]
+- ["users.accounts.ada.uid: 2147483648 is too large", {users: {accounts: {ada: {uid: 2147483648}}}}]
+- ["users.accounts.bob.uid: 5001 is also that of ada. Fix: give each its own",
+   {users: {accounts: {ada: {uid: 5001}, bob: {uid: 5001}}}}]
+- ["users.accounts.ada.ssh_keys[0]: 'ssh-ed25519 AAAA x\\ny' is not a public key of OpenSSH",
+   {users: {accounts: {ada: {uid: 5001, ssh_keys: ["ssh-ed25519 AAAA x\ny"]}}}}]
+- ["users.accounts.a b: 'a b' is not a user name", {users: {accounts: {a b: {uid: 5001}}}}]
+- ["busbar-slurm:sshPrivateKey < KEYFILE`", {ssh: {}}]
+- ["hosts.compute[0].topology.rail_group: 'fabric' is the switch above all others. Fix: rename it",
+   {compute: [{topology: {rail_group: fabric}}, {topology: {rail_group: fabric}}]}]
+- ["hosts.compute[1].topology.rail_group: missing: 1 of 2 workers of pool h100 have it",
+   {compute: [{topology: {rail_group: a}}, {}]}]
+- ["hosts.compute[1].topology.block: rail_group a is in another block on another host",
+   {compute: [{topology: {rail_group: a, block: x}}, {topology: {rail_group: a, block: y}}]}]
+- ["hosts.compute[0].topology.block: 'a' is also a rail_group. Fix: rename one",
+   {compute: [{topology: {rail_group: a, block: a}}, {topology: {rail_group: a, block: a}}]}]
+- ["hosts.compute[0].quarantine: all workers of pool h100 are in quarantine",
+   {compute: [{quarantine: ECC}, {quarantine: ECC}]}]
+""")
+HOSTS = configured()["hosts"]
+OF_HOSTS = [
+    [
+        "hosts.login[0].address: '10.0.0.1' is also the address of hosts.controller",
+        {"login": [host("login", 1)]},
+    ],
+    ["'default' DEFAULT has a meaning of its own in slurm.conf", {"compute": [host("default", 9)]}],
+]
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (
-            {"pools": {"h100": {**POOL, "validation": {"image": "a/b:1"}}}},
-            "pools.h100.validation.image: is for Kubernetes, and Slurm has no use for it. Fix: remove it; "
-            "validation.image names what pyxis starts",
-        ),
-        (
-            {"pools": {"h100": {**POOL, "validation": {"topology_file": "x.xml"}}}},
-            "pools.h100.validation.topology_file: is for Kubernetes, and Slurm has no use for it. Fix: "
-            "remove it; set env.NCCL_TOPO_FILE to a file that all compute hosts have",
-        ),
-        (
-            {"validation": {"when_busy": "keep"}},
-            "validation.when_busy: 'keep' is not one of 'fail' or 'wait'",
-        ),
-        (
-            {"home": {"nfs": {"folder": "/srv/home"}, "shared": True}},
-            "home.shared: given together with home.nfs, whose folder all hosts mount. Fix: remove one",
-        ),
-        (
-            {"home": {"nfs": {"folder": "/srv/home"}, "path": "/srv/home"}},
-            "home.path: given together with home.nfs, whose folder all hosts mount. Fix: remove one",
-        ),
-        (
-            {"home": {"nfs": {"folder": "/srv/home", "host": "gpu-1"}}},
-            "home.nfs.host: 'gpu-1' is none of: ctl, login. Fix: name one of these",
-        ),
-        (
-            {"parameters": {"SlurmUser": "root"}},
-            "parameters.SlurmUser: busbar writes it itself. Fix: remove it",
-        ),
-        (
-            {"parameters": {"MaxJobCount": "5 #"}},
-            "parameters.MaxJobCount: '5 #' is not a value without blanks, quotes and #",
-        ),
-        (
-            {"parameters": {"MaxJobCount": "5", "maxjobcount": "6"}},
-            "parameters.maxjobcount: is MaxJobCount once more, as Slurm reads it. Fix: keep one",
-        ),
-        (
-            {"hosts": {**configured()["hosts"], "compute": [host("default", 9)]}},
-            "hosts.compute[0].name: 'default' DEFAULT has a meaning of its own in slurm.conf",
-        ),
-        ({"home": {"path": "/home/../etc"}}, "home.path: '/home/../etc' is not an absolute path"),
-        ({"packages": "/srv/../root"}, "packages: '/srv/../root' is not `os` or the absolute path"),
-        ({"validation": {"image": "--help"}}, "validation.image: '--help' is not an image or a file"),
-        (
-            {"partitions": {"gpu": {"pools": ["h100"], "default": True, "max_time": "99:99:99"}}},
-            "partitions.gpu.max_time: '99:99:99' is not `infinite` or a time as 7-00:00:00",
-        ),
-        (
-            {"partitions": {"gpu": {"pools": ["h100"], "default": True, "max_time": "00:29:59"}}},
-            "partitions.gpu.max_time: '00:29:59' is less than the 1800 s of the measurement of pool h100",
-        ),
-        (
-            {"partitions": {"gpu": {"pools": ["h100"]}}},
-            "partitions: none is the default, so a job that names no partition is refused. Fix: set default",
-        ),
-        (
-            {"hosts": compute(*({"topology": {"rail_group": "fabric"}},) * 2)},
-            "hosts.compute[0].topology.rail_group: 'fabric' is the switch above all others. Fix: rename it",
-        ),
-        *(
-            (
-                {"users": {"accounts": {name: {"uid": 2000}}}},
-                f"users.accounts.{name}: is an account of the hosts, which busbar would change or delete",
-            )
-            for name in ("root", "slurm", "nobody")
-        ),
-        (
-            {"ssh": {"agent": True, "user": "admin"}, "users": {"accounts": {"admin": {"uid": 2000}}}},
-            "users.accounts.admin: is an account of the hosts",
-        ),
-        (
-            {"users": {"accounts": {"ada": {"uid": 64030}}}},
-            "users.accounts.ada.uid: 64030 is a uid of the operating system",
-        ),
-        (
-            {"partitions": {"gpu": {"pools": ["h10"]}}},
-            "partitions.gpu.pools[0]: 'h10' is not in pools; did you mean 'h100'?",
-        ),
-        (
-            {"partitions": {"gpu": {"pools": ["h100", "h100"]}}},
-            "partitions.gpu.pools[1]: 'h100' is listed twice",
-        ),
-        (
-            {"partitions": {"default": {"pools": ["h100"]}}},
-            "partitions.default: DEFAULT has a meaning of its own in slurm.conf. Fix: rename it",
-        ),
-        (
-            {"partitions": {n: {"pools": ["h100"], "default": True} for n in ("a", "b")}},
-            "partitions.b.default: there is another default partition. Fix: keep one",
-        ),
-        (
-            {"hosts": {**configured()["hosts"], "login": [host("login", 1)]}},
-            "hosts.login[0].address: '10.0.0.1' is also the address of hosts.controller",
-        ),
-        ({"packages": "slurm"}, "packages: 'slurm' is not `os` or the absolute path of a folder"),
-        (
-            {"users": {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5001}}}},
-            "users.accounts.bob.uid: 5001 is also that of ada. Fix: give each its own",
-        ),
-        (
-            {"users": {"accounts": {"ada": {"uid": 5001, "ssh_keys": ["ssh-ed25519 AAAA x\ny"]}}}},
-            "users.accounts.ada.ssh_keys[0]: 'ssh-ed25519 AAAA x\\ny' is not a public key of OpenSSH",
-        ),
-        ({"users": {"accounts": {"ada": {"uid": 2**31}}}}, "users.accounts.ada.uid: 2147483648 is too large"),
-        ({"users": {"accounts": {"a b": {"uid": 5001}}}}, "users.accounts.a b: 'a b' is not a user name"),
-        ({"ssh": {}}, "busbar-slurm:sshPrivateKey < KEYFILE`"),
-        ({"validation": {"profile": "h100"}}, "validation.profile: 'h100' is not a profile"),
-        (
-            {"validation": {"expected_busbw_gbps": 4000}},
-            "validation.expected_busbw_gbps: 4000 GB/s is more than",
-        ),
-        (
-            {"hosts": compute({"topology": {"rail_group": "a"}}, {})},
-            "hosts.compute[1].topology.rail_group: missing: 1 of 2 workers of pool h100 have it",
-        ),
-        (
-            {"hosts": compute(*({"topology": {"rail_group": "a", "block": b}} for b in "xy"))},
-            "hosts.compute[1].topology.block: rail_group a is in another block on another host",
-        ),
-        (
-            {"hosts": compute(*({"topology": {"rail_group": "a", "block": "a"}},) * 2)},
-            "hosts.compute[0].topology.block: 'a' is also a rail_group. Fix: rename one",
-        ),
-        (
-            {"hosts": compute({"quarantine": "ECC"}, {"quarantine": "ECC"})},
-            "hosts.compute[0].quarantine: all workers of pool h100 are in quarantine",
-        ),
-    ],
+    ("expected", "changes"), [*ERRORS, *([text, {"hosts": {**HOSTS, **given}}] for text, given in OF_HOSTS)]
 )
-def test_an_error_names_the_path_and_what_to_do(changes: dict[str, Any], expected: str) -> None:
-    assert any(expected in each for each in findings(**changes)), findings(**changes)
+def test_an_error_names_the_path_and_what_to_do(expected: str, changes: dict[str, Any]) -> None:
+    given = dict(changes)
+    if "compute" in given:
+        given["hosts"] = compute(*given.pop("compute"))
+    if "pool" in given:
+        given["pools"] = {"h100": {**POOL, **given.pop("pool")}}
+    assert any(expected in each for each in findings(**given)), findings(**given)
 
 
 def test_every_key_without_an_effect_on_slurm_is_refused_with_its_path_and_a_fix() -> None:
@@ -211,15 +158,6 @@ def test_the_controller_exports_homes_unless_a_login_host_is_named() -> None:
 
 def test_a_health_check_has_an_interval_that_slurm_stores_in_16_bits() -> None:
     assert slurm(health_check={"interval_seconds": 65535}).health_check.interval_seconds == 65535
-    [only] = findings(health_check={"interval_seconds": 65536})
-    assert only.startswith("health_check.interval_seconds: ")
-
-
-def test_homes_are_never_those_of_one_user_for_all() -> None:
-    [only] = findings(home={"nfs": {"folder": "/srv/home", "squash": "all"}})
-    assert only.startswith("home.nfs.squash: ")
-    [only] = findings(home={"nfs": {"folder": "/home"}})
-    assert only.startswith("home.nfs.folder: '/home' is a folder of the system, or shared")
 
 
 def test_what_is_no_object_is_refused() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from busbar.config import ConfigError
 from busbar.config.types import STATE_FIRST
@@ -15,13 +15,15 @@ from stacks.training.package.networks import MULTUS
 from stacks.training.package.trainer import TRAINER, TRAINING_OPERATOR
 from stacks.training.tests.support import configured, training
 
-ROOT = Path(__file__).resolve().parents[4]
-
 
 def findings(data: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(data)
     return [*map(str, caught.value.findings)]
+
+
+def env(name: str) -> dict[str, Any]:
+    return {"proof": {"env": {name: "0"}}}
 
 
 def test_the_name_of_the_cluster_s_stack_is_all_that_must_be_configured() -> None:
@@ -35,81 +37,141 @@ def test_a_proof_that_is_switched_off_is_no_gate() -> None:
     assert not training(proof={"enforce": False}).proof.is_gate
 
 
+OF_TORCHRUN = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("PET_NNODES", "TORCHELASTIC_RUN_ID"),
+)
+OF_VERDICT = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT"
+# Each text, and the configuration that gives it beside the name of the cluster's stack.
+ERRORS = yaml.safe_load("""
+- ["cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
+   {cluster: prod}]
+- ["prof: unknown key; did you mean 'proof'?", {prof: {}}]
+- ["pools[1]: 'a' is listed twice", {pools: [a, a]}]
+- ["proof.backend: 'mpi' is not one of 'nccl' or 'gloo'", {proof: {backend: mpi}}]
+- ["proof.steps: 4 is too small: expected at least 8", {proof: {steps: 4}}]
+- ["proof.iterations: 1 is too small: expected at least 3", {proof: {iterations: 1}}]
+- ["proof.collective_timeout_seconds: 61 is too large: expected at most half of proof.deadline_seconds (120)",
+   {proof: {deadline_seconds: 120, collective_timeout_seconds: 61}}]
+- ["trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set. Fix: set it, or give a
+    local path or an oci:// URL", {trainer: {enabled: true, chart: kubeflow-trainer}}]
+- ["trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
+   {trainer: {deepspeed: {enabled: true}}}]
+
+- ["storage.path: missing: storage.mode is path. Fix: name the folder that all workers share",
+   {storage: {mode: path}}]
+- ["storage.path: '/mnt/shared' is not used: storage.mode is none. Fix: set storage.mode: path",
+   {storage: {path: /mnt/shared}}]
+- ["storage.path: 'shared' is not an absolute path without spaces, such as /mnt/shared",
+   {storage: {mode: path, path: shared}}]
+- ["storage.size: missing: storage.mode is class. Fix: give a size such as 10Ti",
+   {storage: {mode: class, class_name: weka}}]
+- ["storage.class_name: missing: storage.mode is class. Fix: name a StorageClass of the cluster (kubectl get
+    storageclass)", {storage: {mode: class, size: 1Ti}}]
+- ["storage.nfs: missing: storage.mode is nfs. Fix: give nfs.server and nfs.export, or
+    nfs.from_cluster: true", {storage: {mode: nfs}}]
+- ["storage.nfs: is not used: storage.mode is path. Fix: set storage.mode: nfs",
+   {storage: {mode: path, path: /mnt, nfs: {server: 10.0.0.5, export: /srv}}}]
+- ["storage.class_name: 'weka' is not used: storage.mode is none. Fix: set storage.mode: class",
+   {storage: {class_name: weka}}]
+- ["storage.size: '1Ti' is not used: storage.mode is nfs. Fix: set storage.mode: class",
+   {storage: {mode: nfs, nfs: {server: 10.0.0.5, export: /srv}, size: 1Ti}}]
+- ["storage.claim: 'data' is not used: storage.mode is none. Fix: set storage.mode: class",
+   {storage: {claim: data}}]
+- ["storage.class_name: 'Weka FS' is not the name of a Kubernetes object: lower-case letters, digits, '-'
+    and '.'", {storage: {mode: class, class_name: Weka FS, size: 1Ti}}]
+- ["storage.nfs.server: missing. Fix: give it, or set storage.nfs.from_cluster: true",
+   {storage: {mode: nfs, nfs: {export: /srv}}}]
+- ["storage.nfs.export: missing. Fix: give it, or set storage.nfs.from_cluster: true",
+   {storage: {mode: nfs, nfs: {server: 10.0.0.5}}}]
+- ["storage.nfs.server: '10.0.0.9' is given together with from_cluster. Fix: remove one of the two",
+   {storage: {mode: nfs, nfs: {from_cluster: true, server: 10.0.0.9}}}]
+- ["storage.nfs.options: nfsvers is given 2 times",
+   {storage: {mode: nfs, nfs: {server: 10.0.0.5, export: /srv, options: [vers=3, nfsvers=4.2]}}}]
+""")
+
+
 @pytest.mark.parametrize(
-    ("data", "finding"),
+    ("finding", "changes"),
     [
-        (None, "busbar-training:training: is not an object. Fix: see Pulumi.h100.example.yaml"),
-        ({}, "cluster: missing: The stack that created the cluster, as organization/busbar/STACK."),
-        (
-            {"cluster": "prod"},
-            "cluster: 'prod' is not a stack as ORGANIZATION/PROJECT/STACK, such as organization/busbar/dev",
-        ),
-        (configured(prof={}), "prof: unknown key; did you mean 'proof'?"),
-        (
-            configured(namespace="default"),
-            "namespace: 'default' belongs to Kubernetes, and this one is deleted with the stack. Fix: "
-            f"busbar-training. {STATE_FIRST}",
-        ),
+        *ERRORS,
+        *((f"proof.env.{name}: is set by torchrun. Fix: remove it", env(name)) for name in OF_TORCHRUN),
         *(
-            (
-                configured(namespace=operator.namespace),
-                f"namespace: '{operator.namespace}' belongs to an operator, and this one is deleted with the "
-                f"stack. Fix: busbar-training. {STATE_FIRST}",
-            )
-            for operator in (GPU_OPERATOR, MULTUS, TRAINER, TRAINING_OPERATOR)
+            (f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it", env(name))
+            for name in OF_VERDICT
         ),
-        (configured(pools=["a", "a"]), "pools[1]: 'a' is listed twice"),
-        (
-            configured(storage={"mode": "path"}),
-            "storage.path: missing: storage.mode is path. Fix: name the folder that all workers share",
-        ),
-        (
-            configured(storage={"path": "/mnt/shared"}),
-            "storage.path: '/mnt/shared' is not used: storage.mode is none. Fix: set storage.mode: path",
-        ),
-        (
-            configured(storage={"mode": "path", "path": "shared"}),
-            "storage.path: 'shared' is not an absolute path without spaces, such as /mnt/shared",
-        ),
-        (
-            configured(proof={"backend": "mpi"}),
-            "proof.backend: 'mpi' is not one of 'nccl' or 'gloo'",
-        ),
-        (configured(proof={"steps": 4}), "proof.steps: 4 is too small: expected at least 8"),
-        *(
-            (configured(proof={"env": {name: "0"}}), f"proof.env.{name}: is set by torchrun. Fix: remove it")
-            for name in (
-                *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-                *("PET_NNODES", "TORCHELASTIC_RUN_ID"),
-            )
-        ),
-        *(
-            (
-                configured(proof={"env": {name: "0"}}),
-                f"proof.env.{name}: the verdict needs the messages that it controls. Fix: remove it",
-            )
-            for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")
-        ),
-        (
-            configured(proof={"deadline_seconds": 120, "collective_timeout_seconds": 61}),
-            "proof.collective_timeout_seconds: 61 is too large: expected at most half of "
-            "proof.deadline_seconds (120)",
-        ),
-        (
-            configured(trainer={"enabled": True, "chart": "kubeflow-trainer"}),
-            "trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set. Fix: set it, "
-            "or give a local path or an oci:// URL",
-        ),
-        (
-            configured(trainer={"deepspeed": {"enabled": True}}),
-            "trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
-        ),
-        (configured(proof={"iterations": 1}), "proof.iterations: 1 is too small: expected at least 3"),
     ],
-)  # fmt: skip
-def test_what_cannot_work_is_refused_with_its_place_and_what_is_expected(data: Any, finding: str) -> None:
-    assert findings(data) == [finding]
+)
+def test_what_cannot_work_is_refused_with_its_place_and_what_is_expected(
+    finding: str, changes: dict[str, Any]
+) -> None:
+    assert findings(configured(**changes)) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "of"),
+    [
+        ("default", "Kubernetes"),
+        *((each.namespace, "an operator") for each in (GPU_OPERATOR, MULTUS, TRAINER, TRAINING_OPERATOR)),
+    ],
+)
+def test_a_namespace_of_others_is_refused_because_it_would_be_deleted(namespace: str, of: str) -> None:
+    assert findings(configured(namespace=namespace)) == [
+        f"namespace: '{namespace}' belongs to {of}, and this one is deleted with the stack. Fix: "
+        f"busbar-training. {STATE_FIRST}"
+    ]
+
+
+def test_a_configuration_without_its_cluster_is_refused() -> None:
+    [no_object], [missing] = findings(None), findings({})
+    assert no_object == "busbar-training:training: is not an object. Fix: see Pulumi.h100.example.yaml"
+    assert missing == "cluster: missing: The stack that created the cluster, as organization/busbar/STACK."
 
 
 def test_all_errors_are_found_at_once() -> None:
     assert len(findings({"namespace": "A_B", "proof": {"steps": "x", "backend": 1}})) == 4
+
+
+# ---- Shared storage --------------------------------------------------------------------------------------
+
+NFS = {"server": "10.0.0.5", "export": "/srv/checkpoints"}
+
+
+def of_nfs(**change: Any) -> list[str]:
+    return findings(configured(storage={"mode": "nfs", "nfs": {**NFS, **change}}))
+
+
+def test_an_export_is_mounted_hard_with_several_connections_unless_other_options_are_given() -> None:
+    storage = training(storage={"mode": "nfs", "nfs": NFS}).storage
+    assert storage.nfs is not None
+    assert storage.nfs.options == ["nfsvers=4.2", "hard", "noatime", "nconnect=8"]
+
+
+def test_storage_is_off_by_default() -> None:
+    storage = training().storage
+    assert (storage.mode, storage.is_shared, storage.has_claim) == ("none", False, False)
+    assert training(storage={"mode": "nfs", "nfs": {"from_cluster": True}}).storage.has_claim
+
+
+@pytest.mark.parametrize(
+    ("option", "finding"),
+    [
+        ("soft", "gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard"),
+        ("softerr", "gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard"),
+        ("ro", "mounts for reading only: checkpoints are written"),
+        ("nconnect=0", "is out of bounds: expected 1 to 16 connections"),
+        ("nconnect=17", "is out of bounds: expected 1 to 16 connections"),
+        ("nconnect", "is out of bounds: expected 1 to 16 connections"),
+        ("hard,noatime", "is not one mount option, such as hard or nconnect=8"),
+    ],
+)
+def test_a_mount_option_that_loses_a_checkpoint_or_mounts_nothing_is_refused(
+    option: str, finding: str
+) -> None:
+    assert of_nfs(options=[option]) == [f"storage.nfs.options[0]: '{option}' {finding}"]
+
+
+@pytest.mark.parametrize("server", ["nfs.storage.svc", "nfs.storage.svc.cluster.local"])
+def test_a_service_of_the_cluster_is_refused_because_the_host_mounts(server: str) -> None:
+    [finding] = of_nfs(server=server)
+    assert "is the name of a Service: the host mounts" in finding
