@@ -49,7 +49,7 @@ def init(
     """Make a site: Pulumi.yaml, a program, an example of a stack file with its schema, and a requirements.txt
     that pins this release.
 
-    No file is overwritten. Exit code 64: a file exists or cannot be written, or there is no such capability.
+    No file is overwritten.
     """
     from importlib.metadata import PackageNotFoundError
 
@@ -139,8 +139,6 @@ def check_config(stack: Stack, project: Project = None) -> None:
     """Validate a stack's configuration, of any project of busbar; nothing is changed.
 
     In a site, the files of this stack in the projects of its folders are validated too.
-
-    Exit code 0: valid; 64: errors, or no such stack.
     """
     from busbar.capability import of_project
     from busbar.config import ConfigError, stackfile
@@ -248,7 +246,7 @@ def preflight(
 ) -> None:
     """Check all hosts in parallel over SSH and report every finding with its fix; nothing is changed.
 
-    Exit code 0: all hosts are ready; 1: findings; 64: no such stack, or no spec on stdin.
+    Exit code 0: all hosts are ready; 1: findings.
     """
     import asyncio
     import sys
@@ -343,7 +341,7 @@ def images(
     One line each: kind and name. Images of NVIDIA's operators are read from their charts, where these are on
     this machine.
 
-    Exit code 0: the list is complete; 1: it is not, and stderr says what is missing; 64: no such stack.
+    Exit code 0: the list is complete; 1: it is not, and stderr says what is missing.
     """
     from busbar.config.stackfile import stack_of
 

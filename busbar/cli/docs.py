@@ -29,8 +29,6 @@ def docs(
     The page on hosts ends with the folder of the scripts that run there.
 
     On a terminal a page is laid out and paged; else it is printed as it is written, in Markdown.
-
-    Exit code 0: printed; 64: no such page or section.
     """
     known = pages()
     if page is None:

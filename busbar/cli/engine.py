@@ -63,9 +63,12 @@ def engine_command(
 
     def made(act: Callable[..., Any]) -> Callable[[], None]:
         def run() -> None:
+            import asyncio
+
             module, name = model.split(":")
             spec = request(getattr(importlib.import_module(module), name))
-            _print(_on_cluster(act, spec) if on_cluster else act(spec))
+            found = _on_cluster(act, spec) if on_cluster else act(spec)
+            _print(asyncio.run(found) if inspect.iscoroutine(found) else found)
 
         run.__doc__ = act.__doc__
         ENGINE_COMMANDS[words] = run
@@ -169,49 +172,41 @@ def set_taints(api: RestApi, spec: TaintsSpec) -> Any:
 
 
 @engine_command("prepare", "busbar.operations.preparation:Preparation", on_cluster=False)
-def prepare_hosts(spec: Preparation) -> Any:
+async def prepare_hosts(spec: Preparation) -> Any:
     """Download what hosts install later on all of them at once. Prints {host: digest of what is there}.
 
     Hosts whose digest is in the previous result are left out. Exit code 0 also where hosts fail or do not
     respond: their installation downloads what is missing then.
     """
-    import asyncio
-
     from busbar.operations import preparation
 
-    return asyncio.run(preparation.prepare(spec, json.loads(os.environ.get(PREVIOUS_RESULT) or "{}"), say))
+    return await preparation.prepare(spec, json.loads(os.environ.get(PREVIOUS_RESULT) or "{}"), say)
 
 
 @engine_command("remove host", "busbar.operations.removal:HostRemoval", on_cluster=False)
-def remove_host(spec: HostRemoval) -> None:
+async def remove_host(spec: HostRemoval) -> None:
     """Remove what busbar installed on a host. One that is gone is recorded and named, and stops nothing."""
-    import asyncio
-
     from busbar.operations import removal
 
-    if reason := asyncio.run(removal.remove_host(spec, say)):
+    if reason := await removal.remove_host(spec, say):
         path = removal.write_record(Path(spec.folder), spec.resource, spec.host, reason)
         say(f"could not be cleaned: {spec.host.name}: {reason}; recorded in {path}")
 
 
 @engine_command("remove cluster", "busbar.operations.removal:Teardown", on_cluster=False)
-def remove_cluster(spec: Teardown) -> None:
+async def remove_cluster(spec: Teardown) -> None:
     """Tell the servers that the whole cluster is being removed: none of them has to leave etcd then."""
-    import asyncio
-
     from busbar.operations import removal
 
-    asyncio.run(removal.announce_teardown(spec, say))
+    await removal.announce_teardown(spec, say)
 
 
 @engine_command("remove keep", "busbar.operations.removal:Teardown", on_cluster=False)
-def remove_keep(spec: Teardown) -> None:
+async def remove_keep(spec: Teardown) -> None:
     """Tell the servers that the cluster stays: a `destroy` that was interrupted had told them otherwise."""
-    import asyncio
-
     from busbar.operations import removal
 
-    asyncio.run(removal.announce_teardown(spec, say, kept=True))
+    await removal.announce_teardown(spec, say, kept=True)
 
 
 @engine_command("remove nodes", "busbar.kube.drain:StaleNodesSpec")

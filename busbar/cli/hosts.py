@@ -19,8 +19,7 @@ def keys(stack: Stack, project: Project = None, as_json: AsJson = False) -> None
     Nothing is written: keys that are missing in the stack file are printed as the lines to add to it. With a
     bastion hosts are asked through it, once its own key is pinned.
 
-    Exit code 0: every host has answered, none with another key than the pinned one; 1: a key has changed, or
-    a host was not asked or did not respond; 64: no such stack.
+    Exit code 0: every host has answered, none with another key than the pinned one; 1: otherwise.
     """
     import asyncio
 

@@ -90,6 +90,8 @@ def build(arguments: Sequence[str] = ()) -> Any:
     app = typer.Typer(
         name="busbar",
         help="From a list of machines to a K3s cluster whose InfiniBand fabric has been measured.",
+        epilog="Exit codes: 0 done, 1 bad or not done, 2 no verdict, 64 nothing was started, 70 a defect of "
+        "busbar, 130 interrupted (busbar docs operations 'Exit codes').",
         no_args_is_help=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         rich_markup_mode="markdown",

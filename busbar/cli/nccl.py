@@ -144,8 +144,7 @@ def check(
 ) -> None:
     """Judge a log against what the hardware can do: the verdict, its first cause and line, what to do next.
 
-    Exit code 0: pass; 1: fail; 2: no verdict because evidence is missing (never a pass); 64: bad usage;
-    70: an error of busbar itself; 130: interrupted.
+    Exit code 0: pass; 1: fail; 2: no verdict because evidence is missing (never a pass).
     """
     from pydantic import ValidationError
 

@@ -43,7 +43,7 @@ def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> No
 
     Of a stack on another one's cluster it compares the objects of its charts, and asks whether it works.
 
-    Exit code 0: nothing differs; 1: something differs, or could not be verified; 64: no such stack.
+    Exit code 0: nothing differs; 1: something differs, or could not be verified.
     """
     from busbar.cli import operation
     from busbar.config.stackfile import stack_of
@@ -74,8 +74,7 @@ def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> Non
 
     It also names workers whose last measurement ran with few open files.
 
-    Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read;
-    64: no such stack.
+    Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read.
     """
     from dataclasses import replace
 
@@ -116,7 +115,7 @@ def drain(
     stay. After pools.NAME.drain_timeout_seconds the command ends; the worker stays cordoned also then. No
     update undoes that, or waits for the worker. Run it again to go on, or to change the reason.
 
-    Exit code 0: drained; 1: pods remain, or the API refuses; 64: no such stack or worker.
+    Exit code 0: drained; 1: pods remain, or the API refuses.
     """
     path = find_file(stack, project)
     typer.echo(operations_of(path).drain(path, host, reason, end_jobs=end_jobs))
@@ -128,8 +127,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
     First it must be Ready and offer the GPUs and HCAs of its pool; that is waited for, five minutes at most.
     One in quarantine comes back without them. A cordon of somebody else stays.
 
-    Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned; 64: no such
-    stack or worker.
+    Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned.
     """
     path = find_file(stack, project)
     typer.echo(operations_of(path).uncordon(path, host))
@@ -138,7 +136,7 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
 def snapshots(stack: Stack, as_json: AsJson = False, project: Project = None) -> None:
     """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first.
 
-    Exit code 0: all servers answered; 1: not all of them; 64: no such stack.
+    Exit code 0: all servers answered; 1: not all of them.
     """
     import asyncio
     from dataclasses import asdict
@@ -185,8 +183,7 @@ def restore(
     printed. Refused while `busbar up` or `busbar destroy` is running. After an interruption: run the same
     command again.
 
-    Exit code 0: restored, and nothing differs from the configuration; 1: refused, failed, declined, or
-    something differs; 64: no such stack, or no terminal to ask on.
+    Exit code 0: restored, and nothing differs from the configuration; 1: anything else.
     """
     import asyncio
 
@@ -252,8 +249,6 @@ def support_bundle(
     """Write versions, findings, facts, logs and verdicts of a stack into a tar.gz, without secrets.
 
     It also works on a stack that is invalid or was never brought up.
-
-    Exit code 0: written; 1: the file cannot be written; 64: no such stack.
     """
     from datetime import UTC, datetime
 

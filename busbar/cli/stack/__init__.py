@@ -51,9 +51,7 @@ def up(
     A new stack is created. What a killed update left behind is recovered. Kubeconfig and outputs are kept in
     .busbar/STACK of the project folder, readable by their owner only.
 
-    Exit code 0: done, and the gate passed; 1: failed, the gate included, or declined; 64: nothing was
-    started (bad usage, no such stack, no pulumi, no terminal to ask on); 70: an error of busbar itself;
-    130: interrupted.
+    Exit code 0: done, and the gate passed; 1: failed, the gate included, or declined.
     """
     options = Options(
         yes=yes,
@@ -66,11 +64,7 @@ def up(
 
 
 def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> None:
-    """Show what `busbar up` would change. A new stack is created, empty.
-
-    Exit code 0: the changes were shown; 1: failed; 64: nothing was started (bad usage, no such stack, no
-    pulumi); 70: an error of busbar itself; 130: interrupted.
-    """
+    """Show what `busbar up` would change. A new stack is created, empty."""
     options = Options(refresh=refresh)
     _exit(stack, project, lambda target: _commands().preview(target, options), checked=True)
 
@@ -80,9 +74,6 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
 
     Refused while jobs run, unless removal.cancel_jobs is set, and while other stacks are on the cluster. The
     empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.
-
-    Exit code 0: removed; 1: failed, or declined; 64: nothing was started (bad usage, no such stack, no
-    pulumi, no terminal to ask on); 70: an error of busbar itself; 130: interrupted.
     """
     _exit(stack, project, lambda target: _commands().destroy(target, Options(yes=yes, parallel=parallel)))
 
@@ -93,9 +84,6 @@ def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
     Hosts and login are those of the stack file. What is missing or damaged is shown. Refused where the state
     has made something, the hosts belong to two clusters, the copy is of another project or stack, or a token
     was rotated since. Nothing on the hosts is changed.
-
-    Exit code 0: imported; 1: refused, failed, or declined; 64: nothing was started (bad usage, no pulumi, no
-    terminal to ask on); 70: an error of busbar itself; 130: interrupted.
     """
     from busbar.cli.stack import copies
 
@@ -105,8 +93,7 @@ def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
 def status(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Show the last update, interrupted steps and the outputs of a stack. Changes nothing.
 
-    Exit code 0: the last update succeeded, no step was interrupted, and the gate passed; 1: otherwise;
-    64: bad usage, no such stack, or no pulumi; 70: an error of busbar itself; 130: interrupted.
+    Exit code 0: the last update succeeded, no step was interrupted, and the gate passed; 1: otherwise.
     """
     _exit(stack, project, lambda target: _commands().status(target, as_json=as_json))
 
