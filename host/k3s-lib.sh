@@ -88,12 +88,6 @@ k3s_is_installed() {
   [[ -f $K3S && $(sha256_of "$K3S") == "$K3S_SHA256" ]]
 }
 
-# k3s_install_binary: replaces the file by renaming, so that a running K3s keeps its own.
-k3s_install_binary() {
-  k3s_is_installed || write_file "$K3S" 0755 <"$STATE_DIR/k3s"
-  rm -f "$STATE_DIR/k3s"
-}
-
 # k3s_config LINE...: config.yaml from the payload, and the lines that depend on this host.
 k3s_config() {
   local line
@@ -195,7 +189,9 @@ EOF
 
 # k3s_write_files COMMAND LINE...: everything that the unit reads; its lines of config.yaml depend on this host.
 k3s_write_files() {
-  k3s_install_binary
+  # A running K3s keeps its own file: this one is renamed over it.
+  k3s_is_installed || write_file "$K3S" 0755 <"$STATE_DIR/k3s"
+  rm -f "$STATE_DIR/k3s"
   k3s_config "${@:2}"
   k3s_unit "$1"
   k3s_memlock

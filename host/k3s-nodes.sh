@@ -53,10 +53,16 @@ prepare_cluster() {
   [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s is not running here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
-  [[ ! -d $ETCD_DATA ]] || start_stopped
-  [[ ! -d $ETCD_DATA ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
-    die "K3s is installed here and not running, so server 1 cannot join its cluster" \
-      "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
+  if [[ -d $ETCD_DATA ]]; then
+    # Somebody has stopped it; it starts as at the next boot. A restore and a removal disable the unit.
+    if systemctl is-enabled --quiet k3s && [[ $(systemctl is-active k3s || true) == inactive ]]; then
+      note "K3s is stopped here: starting it"
+      systemctl --no-block start k3s
+    fi
+    poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
+      die "K3s is installed here and not running, so server 1 cannot join its cluster" \
+        "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
+  fi
   if systemctl is-active --quiet k3s; then
     local nodes
     nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
@@ -88,14 +94,6 @@ remove_lost_servers() {
     note "server $node is no longer configured, and not Ready: removing it from etcd before anything else changes"
     remove_node "$node"
   done <<<"$1"
-}
-
-# start_stopped: somebody has stopped it; it starts as at the next boot. A restore and a removal disable the unit.
-start_stopped() {
-  if systemctl is-enabled --quiet k3s && [[ $(systemctl is-active k3s || true) == inactive ]]; then
-    note "K3s is stopped here: starting it"
-    systemctl --no-block start k3s
-  fi
 }
 
 # replace_nodes NODES

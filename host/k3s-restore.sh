@@ -69,12 +69,6 @@ token_password() {
   setting token | sed 's/.*://'
 }
 
-snapshot_dir() {
-  local folder
-  folder=$(setting etcd-snapshot-dir)
-  printf '%s' "${folder:-$DB/snapshots}"
-}
-
 list_here() {
   local file list="" s3 stored=null running=true
   ! is_stopped "$UNIT" || running=false
@@ -91,8 +85,10 @@ list_here() {
 
 # snapshot_files: those in the folder of K3s, and SNAPSHOT if it is the path of a file elsewhere.
 snapshot_files() {
+  local folder
+  folder=$(setting etcd-snapshot-dir)
   {
-    find "$(snapshot_dir)" -maxdepth 1 -type f ! -name '*.part' ! -name '*.tmp' 2>/dev/null || true
+    find "${folder:-$DB/snapshots}" -maxdepth 1 -type f ! -name '*.part' ! -name '*.tmp' 2>/dev/null || true
     [[ ${SNAPSHOT:-} != /* || ! -f $SNAPSHOT ]] || printf '%s\n' "$SNAPSHOT"
   } | sort -u
 }
@@ -256,8 +252,8 @@ join_here() {
     kept=$DB/etcd-before-restore-$(date -u +%Y%m%dT%H%M%SZ)
     mv "$DB/etcd" "$kept"
   fi
-  rm -f "$DB/reset-flag"
-  forget_keys
+  # A server that joins anew takes these from etcd, which may be older than its own files.
+  rm -f "$DB/reset-flag" "$K3S_DATA_DIR/server/cred/"{passwd,encryption-config.json,encryption-state.json}
   follow_restored
   start_and_await
   printf '{"node":%s,"kept":%s}\n' "$(json "$NODE_NAME")" "$(json "$kept")"

@@ -165,11 +165,6 @@ token_is_in_etcd() {
   journalctl -u k3s --since "${since:--1day}" --no-pager -o cat 2>/dev/null | grep -F "encrypted with different token" >/dev/null
 }
 
-# forget_keys: what a server that joins anew takes from etcd, which may be older than its own files.
-forget_keys() {
-  rm -f "$K3S_DATA_DIR/server/cred/"{passwd,encryption-config.json,encryption-state.json}
-}
-
 # forget_passwords: K3s writes changed tokens into cred/passwd, but not into etcd, and then refuses its next start, because the
 # file is newer than etcd's (rancher/rke2#5785). Without the file it takes etcd's and adds the configured tokens.
 forget_passwords() {

@@ -122,21 +122,17 @@ remove_server() {
   ! command -v exportfs >/dev/null || timeout 60 exportfs -ra >&2 || note "exportfs -ra failed; see: exportfs -s"
   if [[ -e $STATE_DIR/$PACKAGE.installed ]]; then
     rm -f "$NFS_CONFIG"
-    if [[ -z $(foreign_exports_of_all) ]]; then
+    # Others may have added exports since.
+    if grep -qsE '^[[:space:]]*"?/' "$EXPORTS" "$EXPORTS_DIR"/*.exports; then
+      note "$PACKAGE stays: other folders are exported"
+    else
       stop_unit "$NFS_UNIT"
       package_purge "$PACKAGE" || note "purging $PACKAGE failed; it stays, stopped and disabled"
-    else
-      note "$PACKAGE stays: other folders are exported"
     fi
   fi
   [[ ! -d $FOLDER ]] || note "$FOLDER is no longer exported; its data stay on this host"
   remove_state
   removed true
-}
-
-# foreign_exports_of_all: exports that others have added since.
-foreign_exports_of_all() {
-  grep -hsE '^[[:space:]]*"?/' "$EXPORTS" "$EXPORTS_DIR"/*.exports || true
 }
 
 no_clients() {

@@ -101,7 +101,8 @@ rdma_is_shared() {
 # one per port; of a RoCE port also "gids" (their types), "netdev_mtu" and "qos".
 hcas() {
   local port device list="" gateways mtus
-  gateways=$(default_route_interfaces)
+  gateways=$({ ip route show default; ip -6 route show default 2>/dev/null || true; } |
+    awk '{ for (i = 1; i < NF; i++) if ($i == "dev") print $(i + 1) }')
   mtus=$(active_mtus)
   for port in "$INFINIBAND"/*/ports/*; do
     [[ -d $port ]] || continue
@@ -150,11 +151,6 @@ roce() {
     "$(sysfs "$1/device/net/$netdev/mtu")" "$(qos "$1" "${2##*/}")"
 }
 
-default_route_interfaces() {
-  { ip route show default; ip -6 route show default 2>/dev/null || true; } |
-    awk '{ for (i = 1; i < NF; i++) if ($i == "dev") print $(i + 1) }' | sort -u
-}
-
 # pci_function LINK INTERFACES: the PCI function of an HCA, and what makes the SR-IOV device plugin leave it out:
 # VFs, or the default route (pkg/netdevice/netDeviceProvider.go).
 pci_function() {
@@ -189,7 +185,7 @@ qos() {
   printf ',"dcb_app":%s' "$(printed dcb -N app show dev "$netdev" dscp-prio)"
   printf ',"ecn_np":%s' "$(enabled "$device/device/net/$netdev/ecn/roce_np/enable")"
   printf ',"ecn_rp":%s' "$(enabled "$device/device/net/$netdev/ecn/roce_rp/enable")"
-  printf ',"traffic_class":%s}' "$(text_of "$device/tc/$port/traffic_class")"
+  printf ',"traffic_class":%s}' "$(printed cat "$device/tc/$port/traffic_class")"
 }
 
 first_netdev() {
@@ -212,9 +208,4 @@ enabled() {
     text+=$(cat "$1/$priority" 2>/dev/null) || { printf null; return; }
   done
   json "$text"
-}
-
-text_of() {
-  local text
-  if text=$(cat "$1" 2>/dev/null); then json "$text"; else printf null; fi
 }

@@ -84,20 +84,13 @@ json_list() {
   tr -d '\000-\011\013-\037' | awk '{ gsub(/[\\"]/, "\\\\&"); printf "%s\"%s\"", comma, $0; comma = "," }'
 }
 
-# gpus_and_hcas: their folders in sysfs, each below those of the bridges above it.
-gpus_and_hcas() {
-  local device
-  for device in $(pci_gpus) "$INFINIBAND"/*/device; do
-    [[ ! -e $device ]] || readlink -f "$device"
-  done
-}
-
 # between_devices: "redirecting": the bridges above GPUs and HCAs at which ACS sends traffic between devices to the CPU. A root
 # port is there. "translated": GPUs and HCAs whose addresses the IOMMU translates. "pci_settings":
 # {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them; null without it.
 between_devices() {
-  local folders bus settings=null
-  folders=$(gpus_and_hcas)
+  local device folders bus settings=null
+  # In sysfs each is below the bridges above it.
+  folders=$(for device in $(pci_gpus) "$INFINIBAND"/*/device; do [[ ! -e $device ]] || readlink -f "$device"; done)
   bus=$(timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true)
   printf '"redirecting":[%s]' "$(redirecting "$folders" <<<"$bus" | json_list)"
   printf ',"translated":[%s]' "$(translated <<<"$folders" | json_list)"
