@@ -160,9 +160,7 @@ def destroy(target: Target, options: Options) -> int:
         rows, _, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:
             s.title(rows.summary(failed=True))
-            s.fail(reasons(rows.errors, failure, printed=rows.printed))
-            s.say(f"Next: after the repair `{s.command}` again; it continues where this one stopped.")
-            return FAILED
+            return s.fail_half_way(rows, failure)
         report.remove_kept(target.folder)
         s.title(rows.summary())
         report.show_uncleaned(s.console, snapshot(stack), target)
@@ -232,9 +230,7 @@ def _after_up(
     gate = outputs.failed_gate
     if gate and rows.outputs_written and any(GATE in error for error in rows.errors):
         return _gate_failed(s, outputs, gate)
-    s.fail(reasons(rows.errors, failure, printed=rows.printed))
-    s.say(f"Next: after the repair `{s.command}` again; it continues where this one stopped.")
-    return FAILED
+    return s.fail_half_way(rows, failure)
 
 
 def _gate_failed(s: Session, outputs: report.Outputs, gate: Gate) -> int:

@@ -61,6 +61,12 @@ class Session:
             self.say(f"Fix: {fix}")
         return FAILED
 
+    def fail_half_way(self, rows: Rows, stderr: str) -> int:
+        """Print as `fail` does why an update ended, and that the next one continues."""
+        self.fail(reasons(rows.errors, stderr, printed=rows.printed))
+        self.say(f"Next: after the repair `{self.command}` again; it continues where this one stopped.")
+        return FAILED
+
     def _repairs(self, errors: Sequence[str]) -> list[str]:
         if not any(map(UNREADABLE_STATE.search, errors)):
             return []
