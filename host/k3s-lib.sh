@@ -212,7 +212,7 @@ k3s_proxy() {
   local file=$K3S_UNITS/$UNIT.service.d/$K3S_PROXY_DROP_IN
   if [[ -n $(payload proxy) ]]; then
     payload proxy | write_file "$file" 0644
-  elif [[ -e $file ]]; then
+  else
     rm -f "$file"
   fi
 }
@@ -416,16 +416,11 @@ k3s_node_is_ready() {
 # k3s_is_back: whether the kubelet that this start of the unit runs has said that it is Ready. A Node stays
 # Ready for 40 to 50 s after its kubelet has ended, and servers report READY=1 to systemd before the kubelet starts.
 k3s_is_back() {
-  local ready heartbeat found since
+  local ready heartbeat found age
   IFS='|' read -r ready heartbeat found <<<"$(k3s_node)"
-  [[ $ready == True && $found == "$(k3s_version)" ]] && since=$(k3s_started_at) || return 1
-  (($(date -d "${heartbeat:-1970-01-01}" +%s) > since))
-}
-
-# k3s_started_at: the second in which its process began.
-k3s_started_at() {
-  local seconds
-  seconds=$(ps -o etimes= -p "$(systemctl show -p MainPID --value "$UNIT")") && printf '%s' "$(($(date +%s) - seconds))"
+  [[ $ready == True && $found == "$(k3s_version)" ]] || return 1
+  age=$(ps -o etimes= -p "$(systemctl show -p MainPID --value "$UNIT")") || return 1
+  (($(date -d "${heartbeat:-1970-01-01}" +%s) > $(date +%s) - age))
 }
 
 # k3s_record_machine: notes on the Node which machine it is; k3s-nodes.sh compares it with preflight's.

@@ -152,15 +152,11 @@ k3s_remove_data() {
 k3s_delete_new() (
   local disks keep=(! -name lost+found) disk
   cd "$1" || return 1
-  mapfile -t disks < <(site_disks "$1")
+  # The innermost first, relative to the directory.
+  mapfile -t disks < <(mounts_below "$1" | { grep -xF -f "$STATE_DIR/mounts" 2>/dev/null || true; } | sed "s|^$1/|./|" | sort -r)
   for disk in "${disks[@]}"; do keep+=(! -path "$disk"); done
   for disk in "${disks[@]}" .; do
     find "$disk" -xdev ! -type d -print0 | { grep -zvxFf "$2" || [[ $? == 1 ]]; } | xargs -0 -r rm -f -- &&
       find "$disk" -xdev -mindepth 1 -depth -type d "${keep[@]}" -empty -delete || return 1
   done
 )
-
-# site_disks DIRECTORY: disks of the site that are mounted below it, relative to it, innermost first.
-site_disks() {
-  mounts_below "$1" | { grep -xF -f "$STATE_DIR/mounts" 2>/dev/null || true; } | sed "s|^$1/|./|" | sort -r
-}

@@ -32,7 +32,10 @@ finish_rotations() {
   if rotation_is_due certificates; then certificates_are_rotated; fi
   if tokens_are_due && [[ $FIRST == true ]]; then
     save_passwords "$(next_token)"
-    if rotation_is_due server_token; then snapshot_after_rotation; fi
+    # Snapshots made earlier need the earlier token. Without a new one the other servers are rotated all the same.
+    ! rotation_is_due server_token ||
+      k3s_subcommand 120 etcd-snapshot save --name "busbar-after-token-$(rotation_wanted server_token)" ||
+      note "the snapshot of etcd after the rotation of the server token failed; take one: k3s etcd-snapshot save"
   fi
   record_rotations
   [[ $UNIT != k3s ]] || token_digest "$(next_token)" | write_file "$STATE_DIR/token-in-etcd" 0600
@@ -40,12 +43,6 @@ finish_rotations() {
 
 tokens_are_due() {
   rotation_is_due server_token || rotation_is_due agent_token
-}
-
-# snapshot_after_rotation: snapshots made earlier need the earlier token. Without one the other servers are rotated all the same.
-snapshot_after_rotation() {
-  k3s_subcommand 120 etcd-snapshot save --name "busbar-after-token-$(rotation_wanted server_token)" ||
-    note "the snapshot of etcd after the rotation of the server token failed; take one: k3s etcd-snapshot save"
 }
 
 next_token() {

@@ -22,7 +22,10 @@ LOGIN_FILES=(/etc/environment /etc/security/pam_env.conf /etc/ssh/sshd_config ~/
 
 main() {
   begin
-  replace_missing_tools
+  # Without iproute2 or systemd the report is whole and names the tools; its parts from them are empty.
+  type -P ip >/dev/null || ip() { :; }
+  type -P ss >/dev/null || ss() { :; }
+  type -P systemctl >/dev/null || systemctl() { return 1; }
   local tmp
   tmp=$(truth tmp_is_writable)
   [[ $tmp == false ]] || keep_script
@@ -44,13 +47,6 @@ main() {
   hardware=$(system),$(resources),$(network),$(software)$hardware
   # The time last, right before it is sent; by bash, as date of Ubuntu 26.04 (uutils) may know no %3N.
   printf '{"schema_version":5,%s,"tmp_is_writable":%s,"epoch":%s}\n' "$hardware" "$tmp" "$EPOCHREALTIME"
-}
-
-# replace_missing_tools: without iproute2 or systemd the report is whole and names the tools; its parts from them are empty.
-replace_missing_tools() {
-  type -P ip >/dev/null || ip() { :; }
-  type -P ss >/dev/null || ss() { :; }
-  type -P systemctl >/dev/null || systemctl() { return 1; }
 }
 
 # tmp_is_writable: bash keeps long here-documents in files there; without it no script of busbar runs.
