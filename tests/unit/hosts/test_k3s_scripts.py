@@ -7,6 +7,7 @@ import socket
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,92 +195,64 @@ def test_a_subcommand_of_k3s_is_logged_without_the_keys_that_it_does_not_know(
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "saved etcd-snapshot save\n")
 
 
-def test_repeated_authentication_failures_end_the_wait() -> None:
-    refused = 'echo "server is not ready: 401 Unauthorized: not authorized"'
-    done = run(
-        "k3s-agent",
-        f"""systemctl() {{ case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }}
-            journalctl() {{ for n in 1 2 3 4 5 6 7 8; do {refused}; done; }}
-            sleep() {{ :; }}
-            K3S_SINCE=0 K3S_CRASHED_BEFORE=0
-            k3s_await 20 'Node Ready' false""",
-        PAYLOAD="{}",
-    )
-    assert done.returncode == 1
-    assert "worker-1: the cluster refuses the token of this host" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("log", "what"),
-    [
-        (
-            "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password' may not "
-            "match server node-passwd entry, try enabling a unique node name with the --with-node-id flag",
-            "a Node worker-1 exists that another machine joined as (node password)",
-        ),
-        (
-            "duplicate node name found, please use a unique name for this node",
-            "it has a member worker-1 of another machine (duplicate node name)",
-        ),
-    ],
-)
-def test_a_name_that_another_machine_has_ends_the_wait_within_seconds(log: str, what: str) -> None:
-    done = run(
-        "k3s-agent",
-        f"""systemctl() {{ case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }}
-            journalctl() {{ echo "{log}"; }}
-            sleep() {{ ((++slept <= 10)) || exit 99; }}
-            slept=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0
-            k3s_await 420 'Node Ready' false""",
-        PAYLOAD="{}",
-    )
-    assert done.returncode == 1
-    assert what in done.stderr
-    assert "Fix: if that machine is gone: k3s kubectl delete node worker-1 on" in done.stderr
-
-
-def crashes_while_awaited(reason: str) -> subprocess.CompletedProcess[str]:
-    """The wait for a server that has crashed four times, once before the wait."""
+def awaited(
+    log: str, *, crashes: int = 0, seconds: int = 420, failed: bool = False, pauses: int = 10
+) -> subprocess.CompletedProcess[str]:
+    """The wait for an agent with this log, or for a server that has crashed, once before the wait."""
     return run(
-        "k3s-server",
-        """systemctl() { case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }
-           journalctl() { echo "level=fatal msg=\\"$REASON\\""; }
-           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
-           k3s_await 20 'Node Ready' false""",
-        PAYLOAD="{}",
-        REASON=reason,
-    )
-
-
-def test_a_crash_because_another_machine_has_the_name_is_named_before_the_number_of_crashes() -> None:
-    done = crashes_while_awaited("duplicate node name found, please use a unique name")
-    assert "it has a member worker-1 of another machine (duplicate node name)" in done.stderr
-    assert "level=fatal" in done.stderr, "the log is shown"
-
-
-def test_a_server_that_differs_from_the_running_ones_is_told_to_join_first() -> None:
-    mismatch = "critical configuration value mismatch between servers"
-    done = crashes_while_awaited(f"failed to validate server configuration: {mismatch}")
-    assert "Fix: write back their former values until this server has joined" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("seconds", "failed", "says"), [(0, "1", "timed out after 0 s"), (420, "0", "crashed 1 times")]
-)
-def test_a_wait_ends_at_its_deadline_or_with_a_failed_unit_and_shows_the_log(
-    seconds: int, failed: str, says: str
-) -> None:
-    done = run(
-        "k3s-agent",
-        f"""systemctl() {{ case $1 in is-failed) return {failed} ;; show) echo 0 ;; esac; }}
-            journalctl() {{ echo 'level=error msg="no route"'; }}
-            sleep() {{ exit 99; }}
-            K3S_SINCE=0 K3S_CRASHED_BEFORE=0
+        "k3s-server" if crashes else "k3s-agent",
+        f"""systemctl() {{
+              case $1 in
+                is-active) return {int(crashes > 0)} ;;
+                is-failed) return {int(not failed)} ;;
+                show) echo {crashes} ;;
+              esac
+            }}
+            journalctl() {{ printf '%s\\n' "$LOG"; }}
+            sleep() {{ ((++slept <= {pauses})) || exit 99; }}
+            slept=0 K3S_SINCE=0 K3S_CRASHED_BEFORE={int(crashes > 0)}
             k3s_await {seconds} 'Node Ready' false""",
         PAYLOAD="{}",
+        LOG=log,
     )
+
+
+SAME_NAME = "duplicate node name found, please use a unique name for this node"
+MEMBER = "it has a member worker-1 of another machine (duplicate node name)"
+IS_GONE = "Fix: if that machine is gone: k3s kubectl delete node worker-1 on"
+PASSWORD = (
+    "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password' may not "
+    "match server node-passwd entry, try enabling a unique node name with the --with-node-id flag"
+)
+UNAUTHORIZED = "server is not ready: 401 Unauthorized: not authorized"
+MISMATCH = "failed to validate server configuration: critical configuration value mismatch between servers"
+OTHER_TOKEN = "bootstrap data already found and encrypted with different token"
+NEWER = "/x/cred/passwd newer than datastore and could cause a cluster outage. Remove the file(s)"
+
+
+@pytest.mark.parametrize(
+    ("log", "how", "says"),
+    [
+        ("\n".join([UNAUTHORIZED] * 8), {}, ["worker-1: the cluster refuses the token of this host"]),
+        (PASSWORD, {}, ["a Node worker-1 exists that another machine joined as (node password)", IS_GONE]),
+        (SAME_NAME, {}, [MEMBER, IS_GONE]),
+        (SAME_NAME, {"crashes": 4}, [MEMBER]),
+        (MISMATCH, {"crashes": 4}, ["Fix: write back their former values until this server has joined"]),
+        (OTHER_TOKEN, {"crashes": 4}, ["worker-1: the data in etcd are encrypted with another server token"]),
+        (NEWER, {"crashes": 4}, ["worker-1: files of K3s are newer here than in etcd. Fix: move the files"]),
+        ("bad key in config.yaml", {"crashes": 4}, ["k3s crashed 3 times"]),
+        ("no route", {"seconds": 0, "pauses": 0}, ["timed out after 0 s"]),
+        ("no route", {"failed": True, "pauses": 0}, ["crashed 1 times"]),
+    ],
+    ids=lambda value: value[:50] if isinstance(value, str) else "",
+)
+def test_a_wait_that_cannot_succeed_ends_with_the_reason_and_the_log(
+    log: str, how: dict[str, Any], says: list[str]
+) -> None:
+    done = awaited(f'level=error msg="{log}"', **how)
     assert done.returncode == 1
-    assert says in done.stderr and "no route" in done.stderr
+    assert all(text in done.stderr for text in says), done.stderr
+    assert log in done.stderr or not how, "the log of a unit that failed is shown"
 
 
 def test_a_wait_pauses_between_its_looks() -> None:
@@ -343,37 +316,6 @@ def test_the_unit_has_the_settings_of_k3s_s_own_installer() -> None:
             "ExecStart=/usr/local/bin/k3s server",
         },
     }  # fmt: skip
-
-
-def test_repeated_crashes_end_the_wait() -> None:
-    done = crashes_while_awaited("bad key in config.yaml")
-    assert "k3s crashed 3 times" in done.stderr
-    assert "bad key in config.yaml" in done.stderr, "the reason belongs into the message"
-
-
-@pytest.mark.parametrize(
-    ("log", "what"),
-    [
-        (
-            "bootstrap data already found and encrypted with different token",
-            "the data in etcd are encrypted with another server token than the configured one. Fix: if a",
-        ),
-        (
-            "/x/cred/passwd newer than datastore and could cause a cluster outage. Remove the file(s)",
-            "files of K3s are newer here than in etcd. Fix: move the files that the log above names away",
-        ),
-    ],
-)
-def test_a_server_that_crashes_because_of_what_is_in_etcd_is_told_from_others(log: str, what: str) -> None:
-    done = run(
-        "k3s-server",
-        f"""systemctl() {{ case $1 in is-active | is-failed) return 1 ;; show) echo 4 ;; esac; }}
-           journalctl() {{ echo 'level=fatal msg="{log}"'; }}
-           K3S_SINCE=0 K3S_CRASHED_BEFORE=1
-           k3s_await 20 'Node Ready' false""",
-        PAYLOAD="{}",
-    )
-    assert f"worker-1: {what}" in done.stderr
 
 
 STARTED = 1_700_000_000
@@ -442,32 +384,30 @@ EOF
 }; """
 
 
-def node_address(address: str, config: str = "node-name: a\n", prelude: str = "") -> list[str]:
-    payload = hostscript.stdin("k3s-agent", {"config": config}).partition("\n")[0]
-    text = output(
-        "k3s-agent", INTERFACES + prelude + "k3s_node_address", NODE_ADDRESS=address, PAYLOAD=payload
-    )
-    return text.splitlines()
+RESOLVER = "getent() { printf '127.0.1.1 STREAM w\\n10.0.0.21 STREAM w\\n'; }; "
+BOTH = ['node-ip: "10.0.0.21"', 'flannel-iface: "bond0"']
 
 
-def test_flannel_uses_the_interface_of_the_nodes_address_not_that_of_the_default_route() -> None:
-    assert node_address("10.0.0.21") == ['node-ip: "10.0.0.21"', 'flannel-iface: "bond0"']
-    assert node_address("fd00::21") == ['node-ip: "fd00::21"', 'flannel-iface: "bond0"']
-
-
-def test_a_host_name_is_resolved_on_the_host() -> None:
-    resolver = "getent() { printf '127.0.1.1 STREAM w\\n10.0.0.21 STREAM w\\n'; }; "
-    assert node_address("worker-1", prelude=resolver)[1] == 'flannel-iface: "bond0"'
-
-
-def test_settings_of_the_site_for_address_and_interface_stay() -> None:
-    assert node_address("10.0.0.21", "flannel-iface: eth9\n") == ['node-ip: "10.0.0.21"']
-    assert node_address("192.0.2.1", "node-ip: 10.0.0.21\n") == []
-    assert node_address("192.0.2.1", prelude="address_is_configured() { :; }; ") == []
-
-
-def test_flannel_is_not_bound_to_the_loopback_interface() -> None:
-    assert node_address("10.9.9.9") == ['node-ip: "10.9.9.9"']
+@pytest.mark.parametrize(
+    ("address", "config", "prelude", "lines"),
+    [
+        ("10.0.0.21", "", "", BOTH),
+        ("fd00::21", "", "", ['node-ip: "fd00::21"', 'flannel-iface: "bond0"']),
+        ("worker-1", "", RESOLVER, BOTH),
+        # The site sets the interface, the address, or both.
+        ("10.0.0.21", "flannel-iface: eth9\n", "", ['node-ip: "10.0.0.21"']),
+        ("192.0.2.1", "node-ip: 10.0.0.21\n", "", []),
+        ("192.0.2.1", "", "address_is_configured() { :; }; ", []),
+        # Flannel is not bound to the loopback interface.
+        ("10.9.9.9", "", "", ['node-ip: "10.9.9.9"']),
+    ],
+)
+def test_flannel_uses_the_interface_of_the_nodes_address_unless_the_site_sets_it(
+    address: str, config: str, prelude: str, lines: list[str]
+) -> None:
+    payload = hostscript.stdin("k3s-agent", {"config": config or "node-name: a\n"}).partition("\n")[0]
+    call = INTERFACES + prelude + "k3s_node_address"
+    assert output("k3s-agent", call, NODE_ADDRESS=address, PAYLOAD=payload).splitlines() == lines
 
 
 def test_an_address_that_the_host_does_not_have_is_refused() -> None:
