@@ -125,9 +125,7 @@ def test_a_server_notes_what_the_cluster_is_made_with_before_its_first_start_and
 
 
 def test_a_server_that_never_started_notes_the_values_of_the_next_try(machine: Host) -> None:
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION)}
-    payload = {"config": CONFIG, "registries": "", "first_values": MADE}
-    machine.error("k3s-server", payload, fails="systemctl enable*", **values)
+    refused(machine, "systemctl enable*", more={"first_values": MADE})
     assert (machine.root / FIRST_VALUES).read_text() == MADE + "\n"
     install(machine, first_values=CHANGED)
     assert (machine.root / FIRST_VALUES).read_text() == CHANGED + "\n"
@@ -305,10 +303,14 @@ def test_a_server_that_another_stack_owns_is_left_alone(server: Host) -> None:
     assert (facts["removed"], server.steps) == (False, [])
 
 
-def refused(host: Host, fails: str = "", config: str = CONFIG, **values: str) -> str:
-    """What an installation or an update says that fails."""
+def refused(
+    host: Host, fails: str = "", config: str = CONFIG, more: dict[str, str] | None = None, **values: str
+) -> str:
+    """What an installation or an update says that fails; `more` is in its payload."""
     values = {"VERB": "install", "FIRST": "true", **VALUES, **host.release(VERSION), **values}
-    return host.error("k3s-server", {"config": config, "registries": ""}, fails=fails, **values)
+    return host.error(
+        "k3s-server", {"config": config, "registries": "", **(more or {})}, fails=fails, **values
+    )
 
 
 def test_a_server_with_a_restore_that_was_not_finished_is_not_changed(server: Host) -> None:
@@ -344,6 +346,7 @@ def test_files_that_somebody_changed_on_a_server_are_written_again_and_it_restar
 
 SHARED = "10.0.0.8"
 KEEPALIVED = "etc/keepalived/keepalived.conf"
+KEEPALIVED_CONF = {"keepalived_conf": "# Written by busbar\ngood\n"}
 
 
 def sharing(host: Host, peers: str = "10.0.0.12", *, address: str = SHARED) -> list[str]:
@@ -412,18 +415,15 @@ def test_a_server_that_is_removed_gives_the_address_back(machine: Host) -> None:
 
 
 def test_an_address_that_does_not_answer_is_named(machine: Host) -> None:
-    payload = {"config": CONFIG, "registries": "", "keepalived_conf": "# Written by busbar\ngood\n"}
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION), "VIRTUAL_IP": SHARED}
-    said = machine.error("k3s-server", payload, fails=f"curl *{SHARED}:6443/readyz", **values)
+    said = refused(machine, f"curl *{SHARED}:6443/readyz", more=KEEPALIVED_CONF, VIRTUAL_IP=SHARED)
     assert f"the virtual IP {SHARED} is not responding after 30 s. Fix: check hosts.virtual_ip" in said
 
 
 def test_a_server_on_which_keepalived_runs_for_the_site_is_left_as_it_is(machine: Host) -> None:
     machine.write(KEEPALIVED, "good, of the site\n")
     machine.state("active.keepalived", "")
-    payload = {"config": CONFIG, "registries": "", "keepalived_conf": "# Written by busbar\ngood\n"}
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **machine.release(VERSION), "VIRTUAL_IP": SHARED}
-    assert "keepalived is already running" in machine.error("k3s-server", payload, **values)
+    said = refused(machine, more=KEEPALIVED_CONF, VIRTUAL_IP=SHARED)
+    assert "keepalived is already running" in said
     assert machine.steps == []
 
 
@@ -465,9 +465,7 @@ def test_an_api_server_that_refuses_issuers_keeps_what_it_had_and_so_does_the_fi
     server.state(
         "log", 'E1 authentication.go:1] "failed to validate authentication config" err="jwt[0]: Bad"\n'
     )
-    payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
-    said = server.error("k3s-server", payload, fails="nothing", **values)
+    said = refused(server, "nothing", more={"jwt": ISSUER})
     assert 'and keeps what it had: failed to validate authentication config" err="jwt[0]: Bad"' in said
     assert "/.well-known/openid-configuration" in said
     assert (server.root / AUTH).read_text() == before
@@ -479,10 +477,8 @@ def test_an_api_server_that_refuses_issuers_keeps_what_it_had_and_so_does_the_fi
 def test_issuers_that_do_not_answer_are_waited_for(server: Host) -> None:
     has_loaded(server, (server.root / AUTH).read_text())
     server.state("log", 'E1 authentication.go:1] "failed to update authentication config" err="no route"\n')
-    payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
     server.wait_seconds = 10  # on a busy machine one look alone takes a second
-    said = server.error("k3s-server", payload, fails="nothing", **values)
+    said = refused(server, "nothing", more={"jwt": ISSUER})
     assert 'keeps what it had: failed to update authentication config" err="no route"' in said
     assert (server.root / "state/sleeps").exists()
 
@@ -492,9 +488,7 @@ def test_an_update_that_was_killed_while_issuers_were_loaded_waits_for_them_agai
     server.write("var/lib/busbar/auth-config.loaded", before)
     server.write(AUTH, before + ISSUER)
     has_loaded(server, before)
-    payload = {"config": CONFIG, "registries": "", "jwt": ISSUER}
-    values = {"VERB": "install", "FIRST": "true", **VALUES, **server.release(VERSION)}
-    assert "has not loaded" in server.error("k3s-server", payload, fails="nothing", **values)
+    assert "has not loaded" in refused(server, "nothing", more={"jwt": ISSUER})
     assert (server.root / AUTH).read_text() == before
 
 
@@ -537,14 +531,15 @@ def test_a_server_that_must_not_stop_is_not_restarted(server: Host, fails: str, 
     assert RESTARTED not in server.steps
 
 
-def test_certificates_that_k3s_did_not_rotate_are_an_error(server: Host) -> None:
-    says = refused(server, "k3s * certificate rotate", WITH_ANOTHER_NAME)
-    assert "k3s is running, but its certificates were not rotated" in says
-
-
-def test_a_certificate_that_still_lacks_a_name_is_an_error(server: Host) -> None:
-    says = refused(server, "curl *--connect-to *api.example.com*", WITH_ANOTHER_NAME)
-    assert "the certificate of the API still lacks api.example.com" in says
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("k3s * certificate rotate", "k3s is running, but its certificates were not rotated"),
+        ("curl *--connect-to *api.example.com*", "the certificate of the API still lacks api.example.com"),
+    ],
+)
+def test_certificates_that_are_not_as_configured_are_an_error(server: Host, fails: str, says: str) -> None:
+    assert says in refused(server, fails, WITH_ANOTHER_NAME)
 
 
 def test_without_the_token_of_k3s_a_server_gives_no_facts(server: Host) -> None:
