@@ -30,6 +30,11 @@ def spec(**changes: Any) -> AllocatableSpec:
     )
 
 
+def policy(state: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+    status = {"state": state, "conditions": list(conditions)}
+    return {"metadata": {"name": "cluster-policy"}, "status": status}
+
+
 def gpus(name: str, count: int, **more: Any) -> Any:
     return node(name, nvidia_com__gpu=str(count), **more)
 
@@ -62,55 +67,29 @@ def test_by_default_devices_that_go_again_when_the_toolkit_restarts_the_agents_d
 
 
 def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operators_status() -> None:
-    broken = pod(
-        "nvidia-device-plugin-x",
-        phase="Pending",
-        containerStatuses=[
-            {
-                "name": "plugin",
-                "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
-            }
-        ],
-    )
-    api = Cluster(
-        {
-            NODES: [gpus("w1", 8), node("w2")],
-            POLICIES: [
-                {
-                    "metadata": {"name": "cluster-policy"},
-                    "status": {
-                        "state": "notReady",
-                        "conditions": [
-                            {
-                                "type": "Error",
-                                "status": "True",
-                                "reason": "OperandNotReady",
-                                "message": "state-device-plugin",
-                            }
-                        ],
-                    },
-                }
-            ],
-            "/api/v1/namespaces/gpu-operator/pods": [broken],
-            "/api/v1/namespaces/gpu-operator/events": [
-                warning("nvidia-device-plugin-x", "Failed", "pull access denied")
-            ],
-        }
-    )
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    containers = [{"name": "plugin", "state": state}]
+    broken = pod("nvidia-device-plugin-x", phase="Pending", containerStatuses=containers)
+    reason = {"reason": "OperandNotReady", "message": "state-device-plugin"}
+    pulled = warning("nvidia-device-plugin-x", "Failed", "pull access denied")
+    objects = {
+        NODES: [gpus("w1", 8), node("w2")],
+        POLICIES: [policy("notReady", {"type": "Error", "status": "True", **reason})],
+        "/api/v1/namespaces/gpu-operator/pods": [broken],
+        "/api/v1/namespaces/gpu-operator/events": [pulled],
+    }
+    of_operator = spec(policy=POLICY, namespace="gpu-operator", fix="restart the device plugin")
     with pytest.raises(NotAllocatable) as failure:
-        wait(
-            api,
-            spec(policy=POLICY, namespace="gpu-operator", fix="restart the device plugin"),
-            Clock(),
-            lambda _: None,
-        )
-    text = str(failure.value)
-    assert "nvidia.com/gpu: timed out after 100 s: 1 of 2 nodes do not offer what their pool expects" in text
-    assert "w2: 0 allocatable, 8 expected (no device plugin has registered this resource)" in text
-    assert "ClusterPolicy cluster-policy: notReady; OperandNotReady: state-device-plugin" in text
-    assert "nvidia-device-plugin-x: ImagePullBackOff: container plugin: no such image" in text
-    assert "nvidia-device-plugin-x: Failed: pull access denied" in text
-    assert "Fix: restart the device plugin" in text
+        wait(Cluster(objects), of_operator, Clock(), lambda _: None)
+    for text in (
+        "nvidia.com/gpu: timed out after 100 s: 1 of 2 nodes do not offer what their pool expects",
+        "w2: 0 allocatable, 8 expected (no device plugin has registered this resource)",
+        "ClusterPolicy cluster-policy: notReady; OperandNotReady: state-device-plugin",
+        "nvidia-device-plugin-x: ImagePullBackOff: container plugin: no such image",
+        "nvidia-device-plugin-x: Failed: pull access denied",
+        "Fix: restart the device plugin",
+    ):
+        assert text in str(failure.value)
 
 
 def test_at_the_deadline_the_pods_that_hold_the_devices_are_named() -> None:
@@ -136,20 +115,8 @@ def test_at_the_deadline_the_pods_that_hold_the_devices_are_named() -> None:
 
 
 def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
-    api = Cluster(
-        {
-            NODES: [gpus("w1", 8), gpus("w2", 8)],
-            POLICIES: [
-                {
-                    "metadata": {"name": "cluster-policy"},
-                    "status": {
-                        "state": "ready",
-                        "conditions": [{"type": "Ready", "status": "True", "reason": "NoGPUNodes"}],
-                    },
-                }
-            ],
-        }
-    )
+    saw_none = policy("ready", {"type": "Ready", "status": "True", "reason": "NoGPUNodes"})
+    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)], POLICIES: [saw_none]})
     with pytest.raises(NotAllocatable, match="NoGPUNodes"):
         wait(api, spec(policy=POLICY), Clock(), lambda _: None)
 
@@ -165,31 +132,22 @@ def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out
     assert found.summary == "NicClusterPolicy nic: notReady; state-SRIOV-device-plugin is notReady (no image)"
 
 
-NIC = POLICY.model_copy(update={"kind": "NicClusterPolicy"})
-
-
-def nic_policy(observed: int) -> Any:
-    """As the Network Operator 26.7 leaves it when all runs."""
+@pytest.mark.parametrize(
+    ("observed", "ready", "remark"),
+    [(3, True, ""), (2, False, "; the operator has not processed its last change")],
+)
+def test_a_policy_is_ready_when_its_conditions_are_about_its_generation(
+    observed: int, ready: bool, remark: str
+) -> None:
+    # As the Network Operator 26.7 leaves it when all runs.
     reasons = {"SRIOVDevicePluginReady": "ComponentReady", "Ready": "AllComponentsReady"}
     conditions = [
         {"type": kind, "status": "True", "reason": reason, "message": "", "observedGeneration": observed}
         for kind, reason in reasons.items()
     ]
-    return {
-        "metadata": {"name": "nic", "generation": 3},
-        "status": {"state": "ready", "conditions": conditions},
-    }
-
-
-def test_a_condition_of_a_component_that_is_ready_is_no_remark() -> None:
-    found = policy_state_of(NIC, nic_policy(observed=3))
-    assert (found.ready, found.summary) == (True, "NicClusterPolicy nic: ready")
-
-
-def test_a_policy_whose_conditions_are_about_an_earlier_generation_is_not_ready() -> None:
-    found = policy_state_of(NIC, nic_policy(observed=2))
-    assert not found.ready
-    assert found.summary == "NicClusterPolicy nic: ready; the operator has not processed its last change"
+    nic = policy("ready", *conditions) | {"metadata": {"name": "nic", "generation": 3}}
+    found = policy_state_of(POLICY.model_copy(update={"kind": "NicClusterPolicy"}), nic)
+    assert (found.ready, found.summary) == (ready, f"NicClusterPolicy nic: ready{remark}")
 
 
 def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:
