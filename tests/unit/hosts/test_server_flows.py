@@ -527,7 +527,7 @@ def test_a_step_of_a_server_that_fails_says_why_and_nothing_counts_as_applied(
 def test_a_server_that_must_not_stop_is_not_restarted(server: Host, fails: str, says: str) -> None:
     if "readyz" in fails:
         fails = "curl *:6443/readyz"
-    assert says in refused(server, fails, **server.release(NEXT))
+    assert says in refused(server, fails, more=None, **server.release(NEXT))
     assert RESTARTED not in server.steps
 
 
