@@ -220,20 +220,19 @@ def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pyt
     assert "worker-1: preflight timed out after 1 s" in what(outcome)
 
 
-def test_a_chatty_login_is_told_apart_from_a_report(key_file: Path) -> None:
-    def chatty(process: asyncssh.SSHServerProcess[str]) -> None:
-        process.stdout.write("Welcome to worker-1!\n")
+@pytest.mark.parametrize(
+    ("printed", "says"),
+    [
+        ("Welcome to worker-1!", "without a facts line; it printed: Welcome to worker-1!"),
+        ('{"schema_version":4}', "preflight printed another report than expected"),
+    ],
+)
+def test_what_is_no_report_is_an_error(printed: str, says: str, key_file: Path) -> None:
+    def handler(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write(f"{printed}\n")
         process.exit(0)
 
-    assert "without a facts line; it printed: Welcome to worker-1!" in what(ask_one(chatty, key_file))
-
-
-def test_the_report_of_another_release_is_an_error(key_file: Path) -> None:
-    def earlier(process: asyncssh.SSHServerProcess[str]) -> None:
-        process.stdout.write('{"schema_version":4}\n')
-        process.exit(0)
-
-    assert "preflight printed another report than expected" in what(ask_one(earlier, key_file))
+    assert says in what(ask_one(handler, key_file))
 
 
 def test_a_login_that_prints_before_the_script_does_is_no_obstacle(key_file: Path) -> None:
@@ -291,28 +290,23 @@ def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path)
     assert outcome.records == previous
 
 
-def test_a_host_is_asked_again_when_it_must_have_something_else() -> None:
-    more = REQUIRED.model_copy(update={"gpus": 4})
-    assert fingerprint(spec(a_host())) != fingerprint(spec(a_host(), required=more))
+def test_a_host_is_asked_again_when_its_question_or_the_way_to_it_changes() -> None:
+    jump = {"address": "10.0.0.9", "host_key": public(HOST)}
+    before = fingerprint(spec(a_host()))
+    assert fingerprint(spec(a_host())) == before
+    others = (
+        spec(a_host(), required=REQUIRED.model_copy(update={"gpus": 4})),
+        spec(a_host(address="10.0.0.22")),
+        spec(a_host(), key_digest="b" * 12),
+        spec(a_host(), bastion=jump),
+    )
+    assert before not in map(fingerprint, others)
 
 
 def test_a_host_is_asked_again_by_another_script(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fingerprint(spec(a_host()))
     monkeypatch.setattr("busbar.hosts.scripts.digest", lambda script: "0" * 12)
     assert fingerprint(spec(a_host())) != before
-
-
-def test_a_host_is_asked_again_at_another_address() -> None:
-    assert fingerprint(spec(a_host())) != fingerprint(spec(a_host(address="10.0.0.22")))
-
-
-def test_a_host_is_asked_again_with_another_key_or_another_bastion() -> None:
-    one = a_host()
-    jump = {"address": "10.0.0.9", "host_key": public(HOST)}
-    before = spec(one, key_file="id", key_digest="a" * 12).fingerprint(one)
-    assert spec(one, key_file="id", key_digest="a" * 12).fingerprint(one) == before
-    assert spec(one, key_file="id", key_digest="b" * 12).fingerprint(one) != before
-    assert spec(one, key_file="id", key_digest="a" * 12, bastion=jump).fingerprint(one) != before
 
 
 def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> None:
