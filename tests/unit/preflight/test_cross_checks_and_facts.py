@@ -61,7 +61,8 @@ def test_hosts_have_the_findings_of_what_differs_between_them(row: dict[str, Any
     found, expected = compared(row), row.get("found", [])
     assert [[each.host, each.kind] for each in found] == [each[:2] for each in expected], found
     for finding, (_, _, *texts) in zip(found, expected, strict=True):
-        assert all(text in finding.what for text in texts), finding.what
+        said = f"{finding.what}. Fix: {finding.fix}"
+        assert all(text in said for text in texts), said
 
 
 def test_a_worker_that_comes_into_quarantine_is_checked_again() -> None:
