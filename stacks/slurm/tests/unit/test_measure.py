@@ -244,27 +244,28 @@ def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.Monke
     assert job.measure_spec(made, "lab", facts(made), "x")["job"] != before["job"]
 
 
+OF_7 = "job: job 7 timed out after 100 s: is pending: "
 UNKNOWN = [
     (
-        [status("PENDING", "Resources", batch_host="")],
-        "job: job 7 timed out after 100 s: is pending: Resources. Fix: squeue --start -j 7; sinfo -R",
+        status("PENDING", "Resources", batch_host=""),
+        f"{OF_7}Resources. Fix: squeue --start -j 7; sinfo -R",
         True,
     ),
     (
-        [status("PENDING", "ReqNodeNotAvail", batch_host="", nodes=GONE)],
-        "job: job 7 timed out after 100 s: is pending: ReqNodeNotAvail; gpu-2 is down*: Not responding",
+        status("PENDING", "ReqNodeNotAvail", batch_host="", nodes=GONE),
+        f"{OF_7}ReqNodeNotAvail; gpu-2 is down*: Not responding",
         True,
     ),
-    ([{"known": False}], "job: slurmctld does not know job 7", False),
-    ([status("CANCELLED", batch_host="")], "job: Slurm job 7 ended as CANCELLED", False),
+    ({"known": False}, "job: slurmctld does not know job 7", False),
+    (status("CANCELLED", batch_host=""), "job: Slurm job 7 ended as CANCELLED", False),
 ]
 
 
-@pytest.mark.parametrize(("statuses", "reason", "is_cancelled"), UNKNOWN)
+@pytest.mark.parametrize(("answer", "reason", "is_cancelled"), UNKNOWN)
 def test_a_job_that_never_ran_is_unknown_with_slurms_reason(
-    tmp_path: Path, statuses: list[dict[str, Any]], reason: str, is_cancelled: bool
+    tmp_path: Path, answer: dict[str, Any], reason: str, is_cancelled: bool
 ) -> None:
-    site = Site(*statuses)
+    site = Site(answer)
     found = measured(site, tmp_path)
     assert found["verdict"] == "unknown"
     assert found["reasons"][0].startswith(reason)
@@ -278,18 +279,12 @@ CUT = LOG[:900]
 @pytest.mark.parametrize(
     ("ended", "reason"),
     [
-        (
-            status("NODE_FAIL", nodes=GONE),
-            "Slurm job 7 ended as NODE_FAIL (exit code 0:0); gpu-2 is down*: Not responding",
-        ),
+        (status("NODE_FAIL", nodes=GONE), "NODE_FAIL (exit code 0:0); gpu-2 is down*: Not responding"),
         (status("CANCELLED"), "Slurm job 7 ended as CANCELLED (exit code 0:0)"),
-        (
-            status("COMPLETED", restarts="1"),
-            "Slurm job 7 ended as COMPLETED (exit code 0:0), it was queued again",
-        ),
+        (status("COMPLETED", restarts="1"), "ended as COMPLETED (exit code 0:0), it was queued again"),
         (
             status("FAILED", "NonZeroExitCode", exit_code="1:0", nodes=GONE),
-            "Slurm job 7 ended as FAILED (exit code 1:0, NonZeroExitCode); gpu-2 is down*",
+            "ended as FAILED (exit code 1:0, NonZeroExitCode); gpu-2 is down*",
         ),
         ({"known": False}, "slurmctld has forgotten job 7"),
     ],
