@@ -44,81 +44,50 @@ def env(found: Manifests) -> dict[str, str]:
 
 def test_every_worker_of_the_pool_gets_one_pod() -> None:
     found = rendered()
-    job = {**found.job, "spec": {key: value for key, value in found.job["spec"].items() if key != "template"}}
-    assert job == {
-        "metadata": {
-            "name": found.name,
-            "namespace": "busbar-training",
-            "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": "h100"},
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": 2,
-            "parallelism": 2,
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": 1200,
-        },
+    assert found.job["metadata"]["labels"] == {
+        "app.kubernetes.io/managed-by": "busbar",
+        "busbar/pool": "h100",
     }
+    spec = {key: value for key, value in found.job["spec"].items() if key != "template"}
+    counts = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    assert spec == {**counts, "backoffLimit": 0, "activeDeadlineSeconds": 1200}
 
 
 def test_a_pod_has_a_whole_worker_and_may_lock_memory() -> None:
     found = rendered()
-    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
-    of_this_job = {"matchLabels": {"batch.kubernetes.io/job-name": found.name}}
-    expected = {
-        "restartPolicy": "Never",
-        "subdomain": found.name,
+    made, only = pod(found), container(found)
+    assert only["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}
+    assert only["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    values = {"restartPolicy": "Never", "subdomain": found.name, "runtimeClassName": "nvidia"}
+    assert {
+        **values,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        "runtimeClassName": "nvidia",
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [workers]}]
-                }
-            },
-            "podAntiAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": [
-                    {"labelSelector": of_this_job, "topologyKey": "kubernetes.io/hostname"}
-                ]
-            },
-        },
-        "containers": [
-            {
-                "name": "trainer",
-                "image": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime",
-                "imagePullPolicy": "IfNotPresent",
-                "command": ["/bin/sh", "-c", container(found)["command"][2]],
-                "env": [
-                    {"name": "BUSBAR_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                    {"name": "NCCL_DEBUG", "value": "INFO"},
-                    {"name": "NCCL_DEBUG_SUBSYS", "value": "INIT,NET,ENV"},
-                    {"name": "NCCL_RUNTIME_CONNECT", "value": "0"},
-                    {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"},
-                    {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
-                    {"name": "PYTHONUNBUFFERED", "value": "1"},
-                    {"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"},
-                ],
-                "resources": {"limits": {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}},
-                "volumeMounts": [
-                    {"name": "shm", "mountPath": "/dev/shm"},
-                    {"name": "program", "mountPath": "/busbar/program", "readOnly": True},
-                    {"name": "checkpoints", "mountPath": "/busbar/checkpoints"},
-                ],
-                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
-            }
-        ],
-        "volumes": [
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
-            {"name": "program", "configMap": {"name": found.name}},
-            {"name": "checkpoints", "emptyDir": {}},
-        ],
+    }.items() <= made.items()
+    assert made["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    [term] = made["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+    workers = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-1", "gpu-2"]}
+    assert term == {"matchExpressions": [workers]}
+    [others] = made["affinity"]["podAntiAffinity"][required]
+    of_this_job = {"matchLabels": {"batch.kubernetes.io/job-name": found.name}}
+    assert others == {"labelSelector": of_this_job, "topologyKey": "kubernetes.io/hostname"}
+
+
+def test_a_pod_has_its_program_and_the_messages_of_nccl_that_the_verdict_needs() -> None:
+    found = rendered()
+    assert env(found) == {
+        **{"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_RUNTIME_CONNECT": "0"},
+        **{"NCCL_SOCKET_IFNAME": "eth0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"},
+        **{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     }
-    assert pod(found) == expected
-    assert found.job["spec"]["template"]["metadata"] == {"labels": {"busbar/pool": "h100"}}
+    places = {each["name"]: each["mountPath"] for each in container(found)["volumeMounts"]}
+    assert places == {"shm": "/dev/shm", "program": "/busbar/program", "checkpoints": "/busbar/checkpoints"}
+    assert pod(found)["volumes"] == [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
+        {"name": "program", "configMap": {"name": found.name}},
+        {"name": "checkpoints", "emptyDir": {}},
+    ]
 
 
 def test_torchrun_and_the_program_get_these_options() -> None:
@@ -182,65 +151,45 @@ def test_the_stack_s_own_environment_comes_last_and_devices_of_the_profile_are_m
 
 def test_the_ranks_meet_at_the_pod_with_index_0_by_its_name_in_the_headless_service() -> None:
     found = rendered()
-    assert found.service == {
-        "kind": "Service",
-        "metadata": {
-            "name": found.name,
-            "namespace": "busbar-training",
-            "annotations": {"pulumi.com/skipAwait": "true"},
-        },
-        "spec": {
-            "clusterIP": "None",
-            "selector": {"batch.kubernetes.io/job-name": found.name},
-            "publishNotReadyAddresses": True,
-            "ports": [{"name": "rendezvous", "port": 29500}],
-        },
+    assert found.service["metadata"]["name"] == found.name
+    assert found.service["spec"] == {
+        "clusterIP": "None",
+        "selector": {"batch.kubernetes.io/job-name": found.name},
+        "publishNotReadyAddresses": True,
+        "ports": [{"name": "rendezvous", "port": 29500}],
     }
 
 
+def ran(stub: str, index: int = 1, **proof: Any) -> subprocess.CompletedProcess[str]:
+    """The script of a pod after functions in place of its programs."""
+    script = container(rendered(proof))["command"][2]
+    variables = {"JOB_COMPLETION_INDEX": str(index), "BUSBAR_NODE": "gpu-2", "PATH": "/usr/bin:/bin"}
+    call = ["/bin/sh", "-c", f"{stub}\n{script}"]
+    return subprocess.run(call, env=variables, capture_output=True, text=True, timeout=120)
+
+
 def test_the_script_is_valid_and_its_exit_code_is_that_of_the_run() -> None:
-    script = container(rendered())["command"][2]
-    stub = 'timeout() { echo "run $*"; return 7; }\n'
-    ran = subprocess.run(
-        ["/bin/sh", "-c", stub + script],
-        env={"JOB_COMPLETION_INDEX": "0", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ran.returncode == 7, ran.stderr
-    said = ran.stdout.splitlines()
+    done = ran('timeout() { echo "run $*"; return 7; }', index=0)
+    assert done.returncode == 7, done.stderr
+    said = done.stdout.splitlines()
     assert said[0] == "# busbar: launcher starts"
     assert "is_host=1,join_timeout=1185" in said[1]
     assert said[-1] == "# busbar: launcher ends with exit code 7"
 
 
 def test_a_pod_that_does_not_reach_the_first_one_does_not_start_to_train() -> None:
-    script = container(rendered())["command"][2]
-    stub = 'python3() { return 1; }\ntimeout() { echo "must not run"; }\n'
-    ran = subprocess.run(
-        ["/bin/sh", "-c", stub + script],
-        env={"JOB_COMPLETION_INDEX": "1", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ran.returncode == 1
-    assert "must not run" not in ran.stdout
+    done = ran('python3() { return 1; }\ntimeout() { echo "must not run"; }')
+    assert done.returncode == 1
+    assert "must not run" not in done.stdout
 
 
 def test_a_pod_without_one_of_its_interfaces_does_not_start_to_train_and_says_so_in_its_status() -> None:
-    script = container(rendered({"interfaces": ["lo", "net9"]}))["command"][2]
-    status = 'tee() { cat; echo "to $1"; }\n'
-    ran = subprocess.run(
-        ["/bin/sh", "-c", f'{status}python3() {{ :; }}\ntimeout() {{ echo "must not run"; }}\n{script}'],
-        env={"JOB_COMPLETION_INDEX": "1", "BUSBAR_NODE": "gpu-2", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
+    status = 'tee() { cat; echo "to $1"; }'
+    done = ran(
+        f'{status}\npython3() {{ :; }}\ntimeout() {{ echo "must not run"; }}', interfaces=["lo", "net9"]
     )
-    assert ran.returncode == 1
-    assert ran.stdout.splitlines()[1:] == [
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1:] == [
         "# busbar: pod on gpu-2 has no interface net9. Fix: check Multus there, increase proof.run",
         "to /dev/termination-log",
         "# busbar: launcher ends with exit code 1",
@@ -248,17 +197,16 @@ def test_a_pod_without_one_of_its_interfaces_does_not_start_to_train_and_says_so
 
 
 def test_another_request_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {"NCCL_ALGO": "Ring"}
     names = [
-        rendered().name,
-        rendered({"run": 2}).name,
-        rendered({"steps": 31}).name,
-        rendered({"image": "other:1"}).name,
-        rendered({"env": {"NCCL_ALGO": "Ring"}}).name,
+        *(
+            rendered(each).name
+            for each in ({}, {"run": 2}, {"steps": 31}, {"image": "other:1"}, {"env": env})
+        ),
         rendered(workers={"h100": 3}).name,
         rendered(pool={"taints": [TAINT]}).name,
         rendered(validation={"shm_size": "32Gi"}).name,
-        on_storage({"mode": "path", "path": "/mnt/shared"}).name,
-        on_storage({"mode": "path", "path": "/mnt/other"}).name,
+        *(on_storage({"mode": "path", "path": path}).name for path in ("/mnt/shared", "/mnt/other")),
     ]
     monkeypatch.setattr(proof, "REVISION", proof.REVISION + 1)
     names.append(rendered().name)
@@ -307,12 +255,6 @@ def checkpoints(found: Manifests) -> tuple[dict[str, Any], dict[str, Any]]:
     [volume] = [each for each in pod(found)["volumes"] if each["name"] == "checkpoints"]
     [mount] = [each for each in container(found)["volumeMounts"] if each["name"] == "checkpoints"]
     return volume, mount
-
-
-def test_without_shared_storage_checkpoints_are_local() -> None:
-    volume, mount = checkpoints(on_storage(None))
-    assert volume == {"name": "checkpoints", "emptyDir": {}}
-    assert mount == {"name": "checkpoints", "mountPath": "/busbar/checkpoints"}
 
 
 def test_on_shared_storage_every_run_has_a_folder_of_its_own_and_no_worker_gets_one_on_its_disk() -> None:

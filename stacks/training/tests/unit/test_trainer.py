@@ -52,25 +52,16 @@ def test_trainer_finds_the_container_by_its_name_and_the_step_by_its_label() -> 
 
 
 def test_a_pod_has_all_gpus_and_hcas_shared_memory_and_the_right_to_lock_memory() -> None:
-    found = {key: value for key, value in pod(runtime()).items() if key != "affinity"}
-    assert found == {
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "runtimeClassName": "nvidia",
-        "containers": [
-            {
-                "name": "node",
-                "image": "torch:1",
-                "env": [
-                    {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"},
-                    {"name": "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "value": "1"},
-                ],
-                "resources": {"limits": {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}},
-                "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
-            }
-        ],
-        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}],
-    }
+    found, only = pod(runtime()), container(runtime())
+    assert found["runtimeClassName"] == "nvidia"
+    assert found["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert only["image"] == "torch:1"
+    assert only["resources"] == {"limits": {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}}
+    assert only["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    assert only["volumeMounts"] == [{"name": "shm", "mountPath": "/dev/shm"}]
+    assert found["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}]
+    settings = {"NCCL_SOCKET_IFNAME": "eth0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    assert {each["name"]: each["value"] for each in only["env"]} == settings
 
 
 def test_a_pod_tolerates_the_taints_of_its_pool_and_runs_on_its_workers_only() -> None:
