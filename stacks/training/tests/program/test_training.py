@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
+import pytest
 from pulumi.runtime import mocks
 
 from busbar.collect.spec import GRACE_SECONDS
@@ -23,6 +24,12 @@ from tests.support.verdicts import failing
 
 NAMESPACE = "kubernetes:core/v1:Namespace"
 JOB = "kubernetes:batch/v1:Job"
+RAIL = {
+    "name": "rails",
+    "type": "host-device",
+    "resource": "nvidia.com/hostdev",
+    "subnet": "192.168.20.0/24",
+}
 
 
 def up(
@@ -85,32 +92,38 @@ def test_a_cluster_that_passed_gets_a_namespace_whose_pods_may_lock_memory() -> 
     assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
 
 
-def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:
-    run = up(failing("GDRDMA is missing on 3 channels"))
+@pytest.mark.parametrize(
+    "config", [{}, {"trainer": {"enabled": True}}, {"networks": {"h100": [RAIL]}}], ids=str
+)
+def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created(
+    config: dict[str, Any],
+) -> None:
+    run = up(failing("GDRDMA is missing on 3 channels"), configured(**config))
     assert isinstance(run.error, pulumi.RunError)
     assert "GDRDMA is missing on 3 channels" in str(run.error)
     assert created(run) == []
 
 
-def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> None:
-    run = up(config={"cluster": "prod"})
-    assert isinstance(run.error, pulumi.RunError)
-    assert str(run.error).startswith("invalid configuration of stack test:\ncluster: 'prod' is not a stack")
-    assert run.custom == []
-
-
-def test_an_unknown_key_beside_the_configuration_is_refused() -> None:
-    run = up(more={"busbar-training:trainning": "x"})
-    assert isinstance(run.error, pulumi.RunError)
-    assert "busbar-training:trainning: unknown key; did you mean 'training'?" in str(run.error)
-    assert run.custom == []
-
-
-def test_outputs_of_another_contract_are_refused_with_the_stack_s_name() -> None:
-    run = up(contract_version=1)
-    assert isinstance(run.error, pulumi.RunError)
-    assert str(run.error).startswith(f"{CLUSTER}: unsupported contract_version 1")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"config": {"cluster": "prod"}},
+            "invalid configuration of stack test:\ncluster: 'prod' is not a stack",
+        ),
+        (
+            {"more": {"busbar-training:trainning": "x"}},
+            "busbar-training:trainning: unknown key; did you mean 'training'?",
+        ),
+        ({"contract_version": 1}, f"{CLUSTER}: unsupported contract_version 1"),
+    ],
+    ids=["configuration", "key", "contract"],
+)
+def test_what_cannot_be_read_is_refused_and_nothing_is_created(change: dict[str, Any], said: str) -> None:
+    run = up(**change)
+    assert isinstance(run.error, pulumi.RunError) and said in str(run.error)
     assert created(run) == []
+    assert run.custom == [] or "contract_version" in change, "the cluster is not asked"
 
 
 def test_what_is_allowed_but_probably_not_intended_is_a_warning_of_the_update() -> None:
@@ -127,13 +140,9 @@ def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_i
         assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
 
 
-def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one() -> None:
+def test_the_provider_adopts_what_an_interrupted_update_made_and_keeps_the_kubeconfig_secret() -> None:
     [provider] = up().of_type(PROVIDER)
     assert provider.inputs["upsertExistingObjects"] == "true"
-
-
-def test_the_kubeconfig_of_the_cluster_stays_a_secret() -> None:
-    [provider] = up().of_type(PROVIDER)
     assert all(secret for path, _, secret in texts(provider.raw) if path == "kubeconfig")
 
 
@@ -144,16 +153,13 @@ def test_a_run_that_passed_exports_training_passed() -> None:
     assert run.outputs["training"]["h100"]["verdict"] == "pass"
 
 
-def test_a_run_that_failed_fails_the_update_after_its_outputs_are_exported() -> None:
-    run = up(printed=json.dumps(summarize(verdict(first()))))
+@pytest.mark.parametrize(
+    "printed", [json.dumps(summarize(verdict(first()))), "Traceback"], ids=["fail", "none"]
+)
+def test_a_run_without_a_pass_fails_the_update_after_its_outputs_are_exported(printed: str) -> None:
+    run = up(printed=printed)
     assert isinstance(run.error, pulumi.RunError)
     assert "training run failed for cluster site" in str(run.error)
-    assert run.outputs["training_passed"] is False
-
-
-def test_a_command_that_prints_no_verdict_fails_the_update() -> None:
-    run = up(printed="Traceback")
-    assert isinstance(run.error, pulumi.RunError)
     assert run.outputs["training_passed"] is False
 
 
@@ -178,12 +184,9 @@ def test_the_log_is_collected_after_the_job_is_there_and_the_job_after_its_progr
     assert run.waits_for(job, run.named("training-h100-service"))
 
 
-def test_a_changed_job_is_made_after_the_old_one_is_gone_which_may_hold_the_gpus() -> None:
-    assert up().named("training-h100-job").request.deleteBeforeReplace
-
-
-def test_a_job_and_its_program_never_change_under_their_name() -> None:
+def test_a_job_never_changes_under_its_name_and_a_changed_one_waits_for_the_gpus_of_the_old() -> None:
     job, program = up().named("training-h100-job"), up().named("training-h100-program")
+    assert job.request.deleteBeforeReplace
     assert list(job.request.ignoreChanges) == ["spec"]
     assert list(program.request.ignoreChanges) == ["data"]
     assert job.inputs["metadata"]["name"] == program.inputs["metadata"]["name"]
@@ -262,10 +265,12 @@ def test_the_kubeconfig_reaches_the_command_as_a_secret_and_is_in_no_other_input
 RUNTIME = "kubernetes:trainer.kubeflow.org/v1alpha1:ClusterTrainingRuntime"
 
 
-def test_without_trainer_neither_a_release_nor_a_runtime_is_created() -> None:
+def test_what_is_not_configured_is_not_created() -> None:
     run = up()
-    assert (run.of_type(RELEASE), run.of_type(RUNTIME)) == ([], [])
+    assert {RELEASE, RUNTIME, DEFINITION, CLAIM, VOLUME}.isdisjoint(created(run))
     assert run.outputs["runtimes"] == []
+    for version in ("multus_version", "training_operator_version"):
+        assert run.outputs.get(version) is None
 
 
 def test_trainer_is_a_release_that_is_awaited_and_a_runtime_per_pool_after_it() -> None:
@@ -297,26 +302,9 @@ def test_the_outputs_have_the_versions_that_helm_has_installed() -> None:
     }  # fmt: skip
 
 
-def test_a_fabric_that_failed_gets_no_trainer() -> None:
-    run = up(failing("x"), configured(trainer={"enabled": True}))
-    assert created(run) == []
-
-
 # ---- secondary networks ----------------------------------------------------------------------------------
 
 DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"
-RAIL = {
-    "name": "rails",
-    "type": "host-device",
-    "resource": "nvidia.com/hostdev",
-    "subnet": "192.168.20.0/24",
-}
-
-
-def test_without_networks_neither_multus_nor_a_definition_is_created() -> None:
-    run = up()
-    assert (run.of_type(RELEASE), run.of_type(DEFINITION)) == ([], [])
-    assert run.outputs.get("multus_version") is None
 
 
 def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before_the_job() -> None:
@@ -324,38 +312,24 @@ def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before
     assert run.error is None
     [release], [definition] = run.of_type(RELEASE), run.of_type(DEFINITION)
     assert (release.inputs["chart"], release.inputs["skipAwait"]) == ("rke2-multus", False)
-    configuration, programs = "/var/lib/rancher/k3s/agent/etc/cni/net.d", "/var/lib/rancher/k3s/data/cni"
-    assert release.inputs["values"]["config"]["cni_conf"] == {
-        "confDir": configuration,
-        "binDir": programs,
-        "multusAutoconfigDir": configuration,
-        "kubeconfig": f"{configuration}/multus.d/multus.kubeconfig",
-        "cleanupConfigOnExit": True,
+    values = release.inputs["values"]
+    folders = {
+        "confDir": "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        "binDir": "/var/lib/rancher/k3s/data/cni",
     }
-    assert release.inputs["values"]["rke2-whereabouts"] == {
-        "enabled": True,
-        "namespaceOverride": release.inputs["namespace"],
-        "cniConf": {"confDir": configuration, "binDir": programs},
-    }
+    for found in (values["config"]["cni_conf"], values["rke2-whereabouts"]["cniConf"]):
+        assert folders.items() <= found.items()
+    assert values["rke2-whereabouts"]["namespaceOverride"] == release.inputs["namespace"]
     assert run.waits_for(definition, release)
-    assert run.waits_for(run.named("training-h100-job"), definition)
-
-
-def test_the_namespace_and_its_pods_are_deleted_before_multus_is() -> None:
-    run = up(config=configured(networks={"h100": [RAIL]}))
-    [release] = run.of_type(RELEASE)
+    # At the end the namespace with its pods goes before Multus does.
     assert run.waits_for(run.named("namespace"), release)
+    assert run.waits_for(run.named("training-h100-job"), definition)
 
 
 def test_a_multus_of_another_tool_is_used_and_not_installed() -> None:
     run = up(config=configured(networks={"h100": [RAIL]}, multus={"enabled": False}))
     assert run.of_type(RELEASE) == []
     assert len(run.of_type(DEFINITION)) == 1
-
-
-def test_a_fabric_that_failed_gets_no_networks() -> None:
-    run = up(failing("x"), configured(networks={"h100": [RAIL]}))
-    assert created(run) == []
 
 
 # ---- Training Operator v1 --------------------------------------------------------------------------------
@@ -382,10 +356,6 @@ def test_both_operators_are_releases_in_namespaces_of_their_own() -> None:
     assert names == {"kubeflow-system", "training-operator"}
 
 
-def test_without_the_training_operator_its_version_is_not_known() -> None:
-    assert up().outputs.get("training_operator_version") is None
-
-
 # ---- Shared storage --------------------------------------------------------------------------------------
 
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
@@ -400,9 +370,9 @@ def on_storage(**storage: Any) -> Run:
     return run
 
 
-def test_without_a_claim_no_object_of_storage_is_created() -> None:
-    for run in (up(), on_storage(mode="path", path="/mnt/shared")):
-        assert (run.of_type(CLAIM), run.of_type(VOLUME)) == ([], [])
+def test_a_path_needs_no_object_of_storage() -> None:
+    run = on_storage(mode="path", path="/mnt/shared")
+    assert {CLAIM, VOLUME}.isdisjoint(created(run))
     assert run.outputs["storage"] == {"mode": "path"}
 
 

@@ -57,24 +57,17 @@ def test_the_line_comes_below_the_name_and_its_removal_gives_the_former_text() -
     assert edit(after, "gpu-2", None) == EXAMPLE
 
 
+OF_1 = "          quarantine: fan  # ticket 7"
+OF_2 = "        - {name: gpu-2, address: 192.0.2.22, pool: a}   # spare"
+OF_3 = ["        - quarantine: >", "            rail 3", "            is slow"]
+
+
 @pytest.mark.parametrize(
     ("worker", "gone", "new"),
     [
-        (
-            "gpu-1",
-            ["          quarantine: fan  # ticket 7"],
-            ['          quarantine: "slow"  # ticket 7'],
-        ),
-        (
-            "gpu-2",
-            ["        - {name: gpu-2, address: 192.0.2.22, pool: a}   # spare"],
-            ['        - {name: gpu-2, quarantine: "slow", address: 192.0.2.22, pool: a}   # spare'],
-        ),
-        (
-            "gpu-3",
-            ["        - quarantine: >", "            rail 3", "            is slow"],
-            ['        - quarantine: "slow"'],
-        ),
+        ("gpu-1", [OF_1], ['          quarantine: "slow"  # ticket 7']),
+        ("gpu-2", [OF_2], [OF_2.replace("gpu-2, ", 'gpu-2, quarantine: "slow", ')]),
+        ("gpu-3", OF_3, ['        - quarantine: "slow"']),
         ("gpu-4", [], ['          quarantine: "slow"']),
     ],
 )
@@ -89,16 +82,7 @@ def test_a_reason_is_written_however_the_worker_is_written(
 
 @pytest.mark.parametrize(
     ("worker", "gone", "new"),
-    [
-        ("gpu-1", ["          quarantine: fan  # ticket 7"], []),
-        ("gpu-2", [], []),
-        (
-            "gpu-3",
-            ["        - quarantine: >", "            rail 3", "            is slow"],
-            ["        - "],
-        ),
-        ("gpu-4", [], []),
-    ],
+    [("gpu-1", [OF_1], []), ("gpu-2", [], []), ("gpu-3", OF_3, ["        - "]), ("gpu-4", [], [])],
 )
 def test_a_quarantine_is_ended_however_it_is_written(worker: str, gone: list[str], new: list[str]) -> None:
     after = edit(TEXT, worker, None)
@@ -158,24 +142,21 @@ config:
 FLOW = "config:\n  busbar:cluster:\n    hosts_from: {file: h.json}  # a\n"
 
 
+ONE = '{"gpu-1": "fan: \\"loud\\""}'
+TWO = '{"gpu-1": "fan: \\"loud\\"", "gpu-2": "r 3"}'
+
+
 @pytest.mark.parametrize(
-    ("text", "first", "second"),
+    ("text", "line"),
     [
-        (
-            LISTED,
-            '      quarantine: {"gpu-1": "fan: \\"loud\\""}',
-            '      quarantine: {"gpu-1": "fan: \\"loud\\"", "gpu-2": "r 3"}',
-        ),
-        (
-            FLOW,
-            '    hosts_from: {file: h.json, quarantine: {"gpu-1": "fan: \\"loud\\""}}  # a',
-            '    hosts_from: {file: h.json, quarantine: {"gpu-1": "fan: \\"loud\\"", "gpu-2": "r 3"}}  # a',
-        ),
+        (LISTED, "      quarantine: QUARANTINES"),
+        (FLOW, "    hosts_from: {file: h.json, quarantine: QUARANTINES}  # a"),
     ],
 )
 def test_quarantines_of_hosts_in_a_list_are_beside_it_and_their_end_gives_the_former_text(
-    text: str, first: str, second: str
+    text: str, line: str
 ) -> None:
+    first, second = (line.replace("QUARANTINES", each) for each in (ONE, TWO))
     one = edit(text, "gpu-1", 'fan: "loud"')
     assert changed(text, one)[1] == [first]
     two = edit(one, "gpu-2", "r 3")
