@@ -112,17 +112,20 @@ ERRORS = yaml.safe_load(r"""
    {compute: [{quarantine: ECC}, {quarantine: ECC}]}]
 """)
 HOSTS = configured()["hosts"]
-OF_HOSTS = [
-    [
+OF_HOSTS: list[tuple[str, dict[str, Any]]] = [
+    (
         "hosts.login[0].address: '10.0.0.1' is also the address of hosts.controller",
         {"login": [host("login", 1)]},
-    ],
-    ["'default' DEFAULT has a meaning of its own in slurm.conf", {"compute": [host("default", 9)]}],
+    ),
+    (
+        "hosts.compute[0].name: 'default' DEFAULT has a meaning of its own in slurm.conf",
+        {"compute": [host("default", 9)]},
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("expected", "changes"), [*ERRORS, *([text, {"hosts": {**HOSTS, **given}}] for text, given in OF_HOSTS)]
+    ("expected", "changes"), [*ERRORS, *((text, {"hosts": {**HOSTS, **given}}) for text, given in OF_HOSTS)]
 )
 def test_an_error_names_the_path_and_what_to_do(expected: str, changes: dict[str, Any]) -> None:
     given = dict(changes)

@@ -252,34 +252,29 @@ def test_uncordon_returns_when_the_node_starts_jobs(site: Site) -> None:
     assert [host.name for host in site.asked[0].hosts] == ["gpu-2"]
 
 
-def test_a_host_that_lacks_something_stays_drained(site: Site) -> None:
-    site.findings = [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it")]
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("incomplete", "gpu-2: 7 GPUs, expected 8. Fix: repair it; gpu-2 stays drained"),
+        ("off", "slurmd is not running; gpu-2 stays drained. Fix: busbar up dev --converge gpu-2"),
+        ("quarantine", "gpu-2 is in quarantine in Pulumi.dev.yaml, and stays drained"),
+    ],
+)
+def test_a_host_that_cannot_run_jobs_stays_drained(site: Site, state: str, text: str) -> None:
+    site.is_off = state == "off"
+    if state == "incomplete":
+        site.findings = [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it")]
+    if state == "quarantine":
+        site.write(hosts=compute({}, {"quarantine": "RMA 7"}))
     done = site("uncordon", "{}", "gpu-2")
     assert done.exit_code == 1 and site.given == [], done.output
-    assert "gpu-2: 7 GPUs, expected 8. Fix: repair it; gpu-2 stays drained" in done.stderr
-
-
-def test_a_host_without_slurmd_stays_drained(site: Site) -> None:
-    site.is_off = True
-    done = site("uncordon", "{}", "gpu-2")
-    assert done.exit_code == 1 and site.given == [], done.output
-    assert "slurmd is not running; gpu-2 stays drained. Fix: busbar up dev --converge gpu-2" in done.stderr
-
-
-def test_a_host_in_quarantine_stays_drained(site: Site) -> None:
-    site.write(hosts=compute({}, {"quarantine": "RMA 7"}))
-    done = site("uncordon", "{}", "gpu-2")
-    assert done.exit_code == 1 and site.given == [], done.output
-    assert "gpu-2 is in quarantine in Pulumi.dev.yaml, and stays drained" in done.stderr
+    assert text in done.stderr
 
 
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (
-            OTHERS,
-            "gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]. Fix: busbar verify dev",
-        ),
+        (OTHERS, "gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]. Fix: busbar verify"),
         (FREE, "gpu-2 is idle, not drained. Fix: busbar verify dev"),
     ],
 )

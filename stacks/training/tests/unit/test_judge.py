@@ -177,35 +177,29 @@ def test_a_run_that_fell_back_to_tcp_after_the_restart_fails() -> None:
     assert "start 2: transport: TCP between hosts" in found.reasons[0]
 
 
-def test_a_run_without_gpudirect_fails() -> None:
-    found = verdict(nccl=RDMA.model_copy(update={"gdr": False}))
-    assert codes(found) == {"fabric.failed"}
-    assert "gdrdma: 32 of 32 edges lack /GDRDMA" in found.reasons[0]
+@pytest.mark.parametrize(
+    ("change", "code", "reason"),
+    [
+        ({"gdr": False}, "fabric.failed", "gdrdma: 32 of 32 edges lack /GDRDMA"),
+        ({"devices": 7}, "fabric.failed", "uses 7 rails"),
+        ({"communicator": False}, "fabric.not_all_up", ""),
+    ],
+)
+def test_a_run_whose_messages_show_another_fabric_is_no_pass(
+    change: dict[str, Any], code: str, reason: str
+) -> None:
+    found = verdict(nccl=RDMA.model_copy(update=change))
+    assert codes(found) == {code}
+    assert reason in found.reasons[0]
 
 
-def test_a_run_that_leaves_rails_unused_fails() -> None:
-    found = verdict(nccl=RDMA.model_copy(update={"devices": 7}))
-    assert codes(found) == {"fabric.failed"}
-    assert "uses 7 rails" in found.reasons[0]
-
-
-def test_a_line_of_nccl_that_is_lost_is_noticed() -> None:
+@pytest.mark.parametrize("rest", [[], [b"gpu-1:40:90 [0] NCCL\n"]], ids=["lost", "cut"])
+def test_a_line_of_nccl_that_is_lost_or_cut_is_noticed(rest: list[bytes]) -> None:
     printed = lines([*first(), *second()])
     at = next(i for i, line in enumerate(printed) if b" via NET/" in line)
-    found = judge(read_lines([*printed[:at], *printed[at + 1 :]]), expected())
+    found = judge(read_lines([*printed[:at], *rest, *printed[at + 1 :]]), expected())
     assert "log.damaged" in codes(found)
     assert not found.passed
-
-
-def test_a_line_of_nccl_that_is_cut_is_noticed() -> None:
-    printed = lines([*first(), *second()])
-    at = next(i for i, line in enumerate(printed) if b" via NET/" in line)
-    found = judge(read_lines([*printed[:at], printed[at][:50] + b"\n", *printed[at + 1 :]]), expected())
-    assert "log.damaged" in codes(found)
-
-
-def test_a_communicator_of_other_ranks_does_not_prove_that_all_came_up() -> None:
-    assert codes(verdict(nccl=RDMA.model_copy(update={"communicator": False}))) == {"fabric.not_all_up"}
 
 
 def test_messages_after_a_kill_do_not_count() -> None:

@@ -235,11 +235,15 @@ def refused(networks: dict[str, Any], **site: Any) -> str:
         ("h200", [rail(0)], {}, "has no pool h200. Fix: name in `networks` only pools of the cluster: h100"),
         ("h100", [rail(0)], {}, "rail0 of pool h100: macvlan needs Ethernet, the rails are InfiniBand"),
         (
-            *("h100", [hostdev(type="ib-sriov")], {"pool": ROCE}),
+            "h100",
+            [hostdev(type="ib-sriov")],
+            {"pool": ROCE},
             "ib of pool h100: ib-sriov needs InfiniBand, the rails are Ethernet. Fix: macvlan",
         ),
         (
-            *("h100", [hostdev(subnet="10.1.0.0/28")], {}),
+            "h100",
+            [hostdev(subnet="10.1.0.0/28")],
+            {},
             "its subnet 10.1.0.0/28 has 14 addresses for pods, expected 16 for 2 workers",
         ),
         (
