@@ -34,8 +34,8 @@ SERVICES = (*K3S, "haproxy", "nfs-server")
 FOLDERS = ("/etc/rancher/", "/etc/systemd/")
 KUBECONFIG = "/etc/rancher/k3s/k3s.yaml"  # K3s writes it
 VALUES = re.compile(r"VERSION|IMAGES|SHA256_\w+|ROTATE_\w+")
-# The start of a script that is packed (busbar.hosts.scripts), or of any other gzip in base64.
-_PACKED = re.compile(r"H4sI[\w+/=]{100,}")
+# A script that is packed (busbar.hosts.scripts). The facts of preflight are packed too, and short.
+_PACKED = re.compile(r"H4sI[\w+/=]{1000,}")
 _PLACES = ("sourcePosition", "stackTrace", "created", "modified")
 
 
