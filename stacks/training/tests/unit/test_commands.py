@@ -28,6 +28,8 @@ def busbar(*words: str, stdin: Any = None) -> Result:
 # ---- check -----------------------------------------------------------------------------------------------
 
 WHOLE = b"".join(lines([*first(), *second()]))
+WRONG_SUM = b"".join(lines(changed([*first(), *second()], "timing", wrong=3)))
+SILENT = b"".join(lines([*first(), *second()], None))
 
 
 def judged(folder: Path, log: bytes, *words: str) -> Result:
@@ -47,24 +49,14 @@ def test_a_kept_log_is_judged_again_with_a_line_per_check(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("log", "code", "verdict", "line"),
     [
+        (WRONG_SUM, 1, "FAIL", "fail         allreduce   3 elements have a wrong sum"),
         (
-            b"".join(lines(changed([*first(), *second()], "timing", wrong=3))),
-            1,
-            "FAIL",
-            "fail         allreduce   3 elements have a wrong sum",
-        ),
-        (
-            b"".join(lines([*first(), *second()], None)),
+            SILENT,
             2,
             "UNKNOWN",
             "unknown      fabric      start 1: no messages of NCCL from rank 0 and 15 more",
         ),
-        (
-            gzip.compress(WHOLE)[:-4],
-            2,
-            "UNKNOWN",
-            "unknown      log         the log is not complete: ",
-        ),
+        (gzip.compress(WHOLE)[:-4], 2, "UNKNOWN", "unknown      log         the log is not complete: "),
     ],
     ids=["wrong sum", "no messages", "cut"],
 )
