@@ -331,11 +331,6 @@ def test_history_ends_with_1_and_a_warning_where_the_last_run_is_low(cluster: Fo
     assert done.stderr.endswith("Changed since the run before: nothing that is recorded\n")
 
 
-def test_history_ends_with_1_where_the_last_run_did_not_pass(cluster: Foreign) -> None:
-    known(390.0, verdict="fail")
-    assert busbar("history", "mysite").exit_code == 1
-
-
 @pytest.mark.parametrize(("pool", "code"), [("h100", 0), ("b200", 1)])
 def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, pool: str, code: int) -> None:
     known(390.0, verdict="fail")
