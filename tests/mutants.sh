@@ -14,6 +14,7 @@ bin=$PWD/.venv/bin
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 git clone -q --shared . "$copy/tree"
+# shellcheck disable=SC2016 # the inner shell expands these
 git ls-files -z -com --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || cp -P --parents "$f" "$0"; done' "$copy/tree"
 base=$(git rev-parse "${3:-HEAD}")
 cd "$copy/tree"
