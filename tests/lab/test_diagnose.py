@@ -301,9 +301,9 @@ def test_each_fact_that_breaks_rdma_is_named_with_its_host(site: Site) -> None:
             found = json.loads(site.lab.run(*words, cwd=site.stack.folder).stdout)["findings"]
     finally:
         site.stack.configure(lambda cluster: cluster["validation"].update(transport="socket"))
-    for _, text in FACTS.values():
-        [named] = [each for each in found if text in each["what"]]
-        assert (named["host"], bool(named["fix"])) == ("worker-2", True), named
+    named = {text: [each["host"] for each in found if text in each["what"]] for _, text in FACTS.values()}
+    assert named == {text: ["worker-2"] for _, text in FACTS.values()}, found
+    assert all(each["fix"] for each in found)
 
 
 def test_an_interrupted_diagnosis_continues_in_the_stage_that_it_was_in(site: Site) -> None:

@@ -62,7 +62,10 @@ class Site:
 
     def wait_idle(self) -> None:
         """Wait until every node is free for jobs."""
-        eventually(self.all_idle, READY_SECONDS, "all nodes are idle")
+        try:
+            eventually(self.all_idle, READY_SECONDS, "all nodes are idle")
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {self.slurm('sinfo -N -o %N,%T,%E')}") from None
 
     def changed(self, change: Change) -> Path:
         """A copy of Pulumi.dev.yaml in which `change` was made; for `--config-file`."""
