@@ -92,6 +92,11 @@ def test_a_dead_host_in_quarantine_fails_no_update(site: Site) -> None:
         assert "left out of this update" in text or "compute-3" not in text
     finally:
         boot()
+    # The machine is there again, with an empty disk.
     code, text = site.up(unmeasured)
+    assert code == 0, text
+    code, text = site.busbar("verify", "dev")
+    assert code == 1 and "Fix: busbar up dev --converge compute-3" in text, text
+    code, text = site.busbar("up", "dev", "--yes", "--converge", "compute-3")
     assert code == 0, text
     site.wait_idle()
