@@ -103,7 +103,8 @@ def test_the_program_of_a_site_brings_a_cluster_up(folder: Path, installed_stack
 
 
 def test_the_program_of_a_capability_is_that_of_the_installed_package(folder: Path) -> None:
-    code = "import pulumi; pulumi.run = lambda main: print(main.__code__.co_filename)"
+    # The frame runs what the program of the capability gives it.
+    code = "import pulumi, sys; pulumi.run = lambda _: print(sys._getframe(2).f_code.co_filename)"
     program = f"{code}; import runpy; runpy.run_path('__main__.py', run_name='__main__')"
     done = subprocess.run(
         ["../.venv/bin/python", "-W", "ignore", "-c", program],
