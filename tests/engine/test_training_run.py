@@ -29,7 +29,7 @@ PROGRAM = """
 
     ROOT = Path(__file__).parent
     printed = SimpleNamespace(stdout=pulumi.Output.from_input("{}"))
-    components.create_cluster_command = lambda *_, **__: printed
+    on = SimpleNamespace(step=lambda *_, **__: printed)
     manifests._SCRIPT = f"# {os.environ['TEXT']}\\n{manifests._SCRIPT}"
     (ROOT / "program").mkdir(exist_ok=True)
     (ROOT / "program" / "main.py").write_text(f"# {os.environ['TEXT']}\\n")
@@ -40,7 +40,7 @@ PROGRAM = """
     namespace = kubernetes.core.v1.Namespace(
         "namespace", metadata={"name": "busbar-training"}, opts=opts
     )
-    components.TrainingProof(config, target, ROOT / "program", namespace, [], kubeconfig, opts)
+    components.TrainingProof(on, config, target, ROOT / "program", namespace, [], opts)
 """
 
 

@@ -103,7 +103,6 @@ def ready(
     """Wait, then probe each pool. Returns {"passed", "reasons", "nodes", "drained"}, in any case."""
     reasons: list[str] = []
     known: dict[str, SlurmNode] = {}
-    closed: dict[str, str] = {}
 
     def look() -> bool | Pending:
         known.clear()
@@ -120,12 +119,11 @@ def ready(
                 reasons += probe(slurm, name, pool, known, clock, progress)
             except _Closed as state:
                 progress(f"pool {name}: {state}, so no probe")
-                closed.update(dict.fromkeys(pool.workers, str(state)))
     except (TimedOut, ApiError) as error:
         reasons = [*(reasons or [str(error)]), *namespace_report(api, spec.namespace)]
     wanted = [worker for pool in spec.pools.values() for worker in pool.workers]
     nodes = {worker: known[worker].name for worker in wanted if worker in known}
-    drained = closed | {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
+    drained = {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
     return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
 
 

@@ -23,9 +23,12 @@ from tests.support.kube_cluster import Clock
 POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
 
 
-def result(cluster: SlurmCluster, clock: Clock | None = None, pool: PoolSpec = POOL) -> dict[str, Any]:
+def result(
+    cluster: SlurmCluster, clock: Clock | None = None, pool: PoolSpec = POOL, said: list[str] | None = None
+) -> dict[str, Any]:
     spec = ReadySpec(namespace="slurm", pools={"h100": pool}, deadline_seconds=60)
-    return ready(SlurmApi(cluster, "slurm"), cluster, spec, clock or Clock(), lambda _: None)
+    progress = [].append if said is None else said.append
+    return ready(SlurmApi(cluster, "slurm"), cluster, spec, clock or Clock(), progress)
 
 
 def test_idle_nodes_and_a_job_with_their_gpus_are_a_pass() -> None:
@@ -170,9 +173,10 @@ def test_a_partition_that_a_person_has_closed_gets_no_probe_and_is_named() -> No
     job = {"job_state": ["PENDING"], "state_reason": "PartitionDown"}
     cluster = SlurmCluster(node("h100-0"), node("h100-1"), job=job)
     cluster.objects[f"{REST}/job/7"] = {"jobs": [job]}
-    found = result(cluster)
-    assert (found["passed"], found["reasons"]) == (True, [])
-    assert found["drained"] == dict.fromkeys(POOL.workers, "partition h100 is closed (PartitionDown)")
+    said: list[str] = []
+    found = result(cluster, said=said)
+    assert (found["passed"], found["reasons"], found["drained"]) == (True, [], {})
+    assert said[-1] == "pool h100: partition h100 is closed (PartitionDown), so no probe"
     assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
 
 
