@@ -27,8 +27,8 @@ def result(
     cluster: SlurmCluster, clock: Clock | None = None, pool: PoolSpec = POOL, said: list[str] | None = None
 ) -> dict[str, Any]:
     spec = ReadySpec(namespace="slurm", pools={"h100": pool}, deadline_seconds=60)
-    progress = [].append if said is None else said.append
-    return ready(SlurmApi(cluster, "slurm"), cluster, spec, clock or Clock(), progress)
+    lines: list[str] = [] if said is None else said
+    return ready(SlurmApi(cluster, "slurm"), cluster, spec, clock or Clock(), lines.append)
 
 
 def test_idle_nodes_and_a_job_with_their_gpus_are_a_pass() -> None:
