@@ -41,7 +41,7 @@ COMMAND_SECONDS = 60
 def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
 
-    Of a stack on another one's cluster it compares the objects of its charts, and asks whether it works.
+    For a stack on another one's cluster it compares the objects of its charts, and asks whether it works.
 
     Exit code 0: nothing differs; 1: something differs, or could not be verified.
     """

@@ -120,9 +120,9 @@ def why_unusable(found: Mapping[str, str] | None) -> str:
 
 
 def overdue(job: str, seconds: float, parameters: Mapping[str, str]) -> str:
-    """Why a job that ended SECONDS ago still has its nodes; empty for as long as ending processes may take.
+    """The reason why a job that ended SECONDS ago has its nodes; empty for as long as its processes may take.
 
-    `parameters`: of slurm.conf; those that make it take longer are added.
+    `parameters`: those of slurm.conf, of which some give processes more time.
     """
     given = {name.lower(): value for name, value in parameters.items()}
     longer = [given.get(name, "") for name in ("killwait", "unkillablesteptimeout")]

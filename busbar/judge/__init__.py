@@ -11,6 +11,6 @@ FEW_FILES = 1024
 
 
 def few_files(limits: str) -> bool:
-    """Whether limits of open files, such as `soft 1024, hard 524288`, are too low for many hosts."""
+    """True if limits of open files, such as `soft 1024, hard 524288`, are too low for many hosts."""
     soft = limits.removeprefix("soft ").partition(",")[0]
     return soft.isdigit() and int(soft) <= FEW_FILES

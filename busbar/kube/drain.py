@@ -47,7 +47,7 @@ def evict_all(api: Api, node: str, lost: Lost) -> str:
 
 
 def _is_lost(pod: JsonObject) -> str:
-    """Why an eviction would end the pod for good; "" where it would not."""
+    """The reason why an eviction would end the pod for good; "" where it would not."""
     if not owners(pod):
         return "has no controller"
     return "of a job" if is_of_job(pod) else ""

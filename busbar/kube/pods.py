@@ -68,7 +68,7 @@ def owners(pod: JsonObject) -> set[str]:
 
 
 def is_of_job(pod: JsonObject) -> bool:
-    """Whether a job of any kind, such as Job or MPIJob, owns the pod."""
+    """True if a job of any kind, such as Job or MPIJob, owns the pod."""
     return any(kind.endswith("Job") for kind in owners(pod))
 
 

@@ -27,7 +27,7 @@ DIAL_ERROR_LIMIT = 3
 BASTION_DIAL_ERROR_LIMIT = 30
 PER_DIAL_TIMEOUT_SECONDS = 10
 STEP_INPUTS = ("create", "stdin", "connection")
-"""What changes a Command on a host (create_host_command)."""
+"""The inputs by which a Command on a host changes (create_host_command)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ _KEYS = {
 
 
 class Header(StrictModel):
-    """What a copy is of. `rotations`: number of the token of servers, and of that of agents."""
+    """The stack of a copy. `rotations`: number of the token of servers, and of that of agents."""
 
     project: str
     stack: str
@@ -61,7 +61,7 @@ class Header(StrictModel):
     """Identifies the folder of the project on that machine."""
     resources: int
     sha256: str
-    """Of the resources, so that two copies of one state agree."""
+    """The digest of the resources, so that two copies of one state agree."""
     rotations: tuple[int, int]
 
     @property
@@ -154,7 +154,7 @@ def read(text: str) -> tuple[Header, str]:
 
 
 def _keepers(target: Target) -> tuple[Login | None, Sequence[Host]]:
-    """Who keeps copies: servers, or Slurm's controller; nobody for a program without hosts. Raises Failed."""
+    """The hosts that keep copies: servers, or Slurm's controller; none without hosts. Raises Failed."""
     path = target.project / target.file
     try:
         return operations_of(path).keepers(path)
@@ -182,7 +182,7 @@ def _ask(
 
 
 def _places(s: Session, answers: Sequence[tuple[Host, Mapping[str, Any]] | str], missing: str) -> list[Place]:
-    """What the hosts have; those that have not answered are printed as `missing`."""
+    """The copies on hosts; hosts that have not answered are printed as `missing`."""
     for each in answers:
         if isinstance(each, str):
             s.say(f"{missing}: {each}")

@@ -184,7 +184,7 @@ def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
 
 
 def has_hosts(gate: Gate) -> bool:
-    """Whether a project with this gate has hosts of its own."""
+    """True if a project with this gate has hosts of its own."""
     return gate == CLUSTER or any(each.gate == gate and each.operations for each in capabilities())
 
 

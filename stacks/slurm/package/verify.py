@@ -45,7 +45,7 @@ class Nodes:
     completing: Mapping[str, tuple[str, float]]
 
     def overdue(self, name: str, slurm: Slurm) -> str:
-        """Why the last job does not leave a node; empty if none is late."""
+        """The reason why the last job does not leave a node; empty if none is late."""
         return overdue(*self.completing[name], slurm.parameters) if name in self.completing else ""
 
 

@@ -54,7 +54,7 @@ RECONFIGURE_SECONDS = 180
 LIMIT = "busbar/slurm-max-time"
 """Annotation of a NodeSet: the MaxTime of its partition in slurm.conf, and the one that somebody has set."""
 LIMIT_SECONDS = 30
-"""How long slurmctld may take to read changed files, or to be stopped, after the release has changed."""
+"""The time that slurmctld may take to read changed files, or to be stopped, after a change of the release."""
 _OPERATOR_PODS = f"app.kubernetes.io/name={OPERATOR.release}"
 OPERATOR_SECONDS = 60
 """How long the operator may take to make the first pod of a NodeSet, once slurmrestd is ready."""

@@ -146,7 +146,7 @@ class Training(OnCluster):
     networks: dict[DnsLabel, list[Network]] = Field(default={})
     """By pool: interfaces of its pods besides eth0: net1, net2, ... in this order."""
     multus: Multus = Multus()
-    """What attaches `networks` to pods."""
+    """The part of a pod template that attaches `networks`."""
     training_operator: TrainingOperator = TrainingOperator()
     """Kubeflow Training Operator v1, for PyTorchJobs."""
     removal: Removal = Removal()

@@ -74,7 +74,7 @@ class Links:
         return [(key >> 2 * RANK_BITS, (key >> RANK_BITS) & RANK_MASK, key & RANK_MASK) for key in keys]
 
     def both_ways(self, channel: int, source: int, target: int) -> bool:
-        """Whether both sender and receiver printed the link."""
+        """True if both sender and receiver printed the link."""
         key = pack(channel, source, target)
         return key in self.sent and key in self.received
 

@@ -57,7 +57,7 @@ class Measurement:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the last column is a non-negative number: a count, or a difference."""
+        """True if the last column is a non-negative number: a count, or a difference."""
         value = number(self.errors)
         return value is not None and value >= 0 and not self.errors.startswith("-")
 
