@@ -390,7 +390,9 @@ def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
     before: str, after: str, says: bool
 ) -> None:
     printed = _plan_of_changed("k3s-agent", {"VERSION": before}, {"VERSION": after})
-    said = f"K3s     {before} to {after} on first: one server at a time, then workers in batches, each"
+    said = (
+        f"K3s     {before} to {after} on first: one server at a time, then workers in batches, each drained"
+    )
     assert (said in printed) is says
 
 
