@@ -89,8 +89,8 @@ json_list() {
 # {"ADDRESS":{"MaxPayload","MaxReadReq","RlxdOrd","ATSCtl"}} of GPUs and HCAs, as lspci prints them; null without it.
 between_devices() {
   local device folders bus settings=null
-  # In sysfs each is below the bridges above it.
-  folders=$(for device in $(pci_gpus) "$INFINIBAND"/*/device; do [[ ! -e $device ]] || readlink -f "$device"; done)
+  # In sysfs each is below the bridges above it. Only the last folder of the path may be missing.
+  folders=$(for device in $(pci_gpus) "$INFINIBAND"/*/device; do readlink -f "$device" || true; done)
   bus=$(timeout "$HEALTH_SECONDS" lspci -D -vv 2>/dev/null || true)
   printf '"redirecting":[%s]' "$(redirecting "$folders" <<<"$bus" | json_list)"
   printf ',"translated":[%s]' "$(translated <<<"$folders" | json_list)"
