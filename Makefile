@@ -68,9 +68,16 @@ lab: $(VENV)/.ready
 engine: $(VENV)/.ready
 	@$(PYTEST) -q -n auto --dist loadfile --durations=10 -m "not drill" tests/engine
 
-drills: $(VENV)/.ready  ## day-2 changes on running hosts, too long for `make test` (about three hours); needs root
+DRILLS = -m drill tests/engine tests/lab $(wildcard stacks/*/tests/lab)
+
+ifdef LIST
+drills: $(VENV)/.ready
+	@$(PYTEST) -q --list-drills $(DRILLS)
+else
+drills: $(VENV)/.ready  ## day-2 changes on running hosts (about three hours, needs root); LIST=1 lists them and their last passes
 	@$(BIN)/python -m lab build --drills
-	@$(PYTEST) -v -m drill tests/engine tests/lab $(wildcard stacks/*/tests/lab)
+	@$(PYTEST) -v $(DRILLS)
+endif
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
 	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done

@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.support.shared", "tests.support.lab", "tests.support.wheel"]
+pytest_plugins = ["tests.support.shared", "tests.support.lab", "tests.support.drills", "tests.support.wheel"]
 
 # The servers of tests are on loopback, where a proxy of the site cannot reach them.
 for _name in ("no_proxy", "NO_PROXY"):

@@ -152,6 +152,7 @@ def test_a_killed_bring_up_is_completed_as_one_cluster(
     assert {assert_whole(lab, usual, SERVERS, WORKERS)} == clusters
 
 
+@pytest.mark.drill(needs="two releases of a real K3s")
 @pytest.mark.usefixtures("next_k3s")
 def test_a_killed_upgrade_is_completed_and_loses_nothing(
     lab: Lab,

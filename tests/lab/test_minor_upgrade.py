@@ -27,7 +27,10 @@ def next_minor(real_k3s: str, next_k3s: K3sRelease) -> str:
     return next_k3s.version
 
 
-pytestmark = [pytest.mark.drill, pytest.mark.usefixtures("next_minor")]
+pytestmark = [
+    pytest.mark.drill(needs="two minor releases of a real K3s"),
+    pytest.mark.usefixtures("next_minor"),
+]
 
 
 def _versions(lab: Lab) -> set[str]:

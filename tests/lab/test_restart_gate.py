@@ -120,6 +120,7 @@ def _kubelet_began(lab: Lab, server: str) -> float:
     return float(logged.lstrip("[ ").partition("]")[0])
 
 
+@pytest.mark.drill(needs="a real K3s")
 @pytest.mark.usefixtures("real_k3s")
 def test_with_a_large_archive_each_server_restarts_when_the_kubelet_of_the_one_before_it_runs(
     lab: Lab, site: OwnStack, large_archive: dict[str, Any]

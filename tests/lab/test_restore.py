@@ -20,7 +20,7 @@ from lab.build.tools import S3_TOOL
 from lab.topology import GATEWAY
 from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Lab, eventually
 
-pytestmark = [pytest.mark.drill, pytest.mark.usefixtures("real_k3s")]
+pytestmark = [pytest.mark.drill(needs="a real K3s"), pytest.mark.usefixtures("real_k3s")]
 
 NAMESPACE = "drill-restore"
 WORKERS = ("worker-1", "worker-2")

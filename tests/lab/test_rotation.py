@@ -23,7 +23,7 @@ from lab.topology import find
 from tests.support.api_load import ApiLoad
 from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 
-pytestmark = [pytest.mark.drill, pytest.mark.usefixtures("real_k3s")]
+pytestmark = [pytest.mark.drill(needs="a real K3s"), pytest.mark.usefixtures("real_k3s")]
 
 KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")

@@ -136,6 +136,7 @@ def _nodes(lab: Lab) -> dict[str, tuple[str, bool]]:
     }
 
 
+@pytest.mark.drill(needs="two releases of a real K3s")
 @pytest.mark.usefixtures("next_k3s")
 def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_it_does(
     lab: Lab,
@@ -184,6 +185,7 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
     assert load.account.repeated_twice == 0
 
 
+@pytest.mark.drill(needs="two releases of a real K3s")
 def test_a_worker_that_reboots_before_its_turn_starts_its_former_release_and_is_upgraded_in_its_turn(
     lab: Lab,
     upgrade: Callable[[dict[str, Any]], None],

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from busbar.kube.client import ApiError
 from tests.support.api_clients import QuickApi, rest_api
+from tests.support.drills import count_requests
 
 WRITERS = 3
 PAUSE_SECONDS = 0.05  # between two writes of one writer
@@ -82,6 +83,7 @@ class ApiLoad:
             for thread in self._threads:
                 thread.join()
             self._repeat(lambda: self._api().delete(f"{NAMESPACES}/{self._namespace}"))
+            count_requests(self.account.requests, self.account.repeated)
         if kind is None and self._errors:
             raise self._errors[0]
 

@@ -18,7 +18,7 @@ from stacks.slurm.tests.lab.conftest import CONTROLLER, HOSTS, Change, Site, unm
 
 PACKAGES = os.environ.get("BUSBAR_LAB_PYXIS", "")
 pytestmark = [
-    pytest.mark.drill,
+    pytest.mark.drill(needs="packages of enroot and pyxis"),
     pytest.mark.skipif(not PACKAGES, reason="BUSBAR_LAB_PYXIS names no folder with enroot and pyxis"),
 ]
 

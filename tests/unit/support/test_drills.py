@@ -1,0 +1,141 @@
+"""Drills record their passes, and a list says which have none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.support import drills
+from tests.support.drills import PROJECT, RECORD
+
+DRILLS = """
+import pytest
+from tests.support.drills import count_requests
+
+@pytest.mark.drill
+def test_passes():
+    count_requests(40, 3)
+
+@pytest.mark.drill
+def test_passes_without_a_load():
+    pass
+
+@pytest.mark.drill
+def test_fails():
+    assert False
+
+@pytest.fixture
+def not_taken_back():
+    yield
+    assert False
+
+@pytest.mark.drill
+def test_is_not_taken_back(not_taken_back):
+    pass
+
+@pytest.mark.drill(needs="a real K3s")
+def test_is_skipped():
+    pytest.skip("no K3s")
+
+def test_is_no_drill():
+    pass
+"""
+LINE = {"commit": "0123abcd", "seconds": 61}
+
+
+def run(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.drills", "test_site.py", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    ).stdout
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.com")
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_drill_that_passes_replaces_its_line_and_no_other_result_does(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / ".gitignore").write_text("__pycache__\n.pytest_cache\n")
+    (tmp_path / "test_site.py").write_text(DRILLS)
+    old = {"drill": "test_site.py::test_passes", "date": "2020-01-01", **LINE}
+    other = {"drill": "test_site.py::test_fails", "date": "2020-01-01", **LINE}
+    (tmp_path / RECORD).write_text(f"{json.dumps(other)}\n{json.dumps(old)}\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "site: add drills")
+    commit = git(tmp_path, "rev-parse", "--short=8", "HEAD")
+
+    printed = run(tmp_path)
+
+    lines = [json.loads(line) for line in (tmp_path / RECORD).read_text().splitlines()]
+    assert [line["drill"].partition("::")[2] for line in lines] == [
+        "test_fails",
+        "test_passes",
+        "test_passes_without_a_load",
+    ]
+    assert lines[0] == other
+    assert lines[1].items() >= {"commit": commit, "seconds": 0, "requests": 40, "repeated": 3}.items()
+    assert lines[1]["date"] > "2020-01-01"
+    assert "requests" not in lines[2]
+    assert f"passes written to {RECORD}: 2" in printed
+
+    assert drills.commit(tmp_path) == commit
+    (tmp_path / "product.py").write_text("")
+    assert drills.commit(tmp_path) == f"{commit}+changes"
+
+
+@pytest.mark.slow
+def test_a_run_that_lists_drills_runs_none_and_says_what_they_need(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "test_site.py").write_text(DRILLS)
+    printed = run(tmp_path, "--list-drills")
+    assert "not run here: needs a real K3s:\n  test_site.py::test_is_skipped\n" in printed
+    assert "test_is_no_drill" not in printed
+    assert "failed" not in printed
+
+
+@pytest.mark.slow
+def test_outside_of_a_clone_a_pass_is_not_recorded_and_the_reason_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "test_site.py").write_text(DRILLS)
+    printed = run(tmp_path, "-k", "test_passes")
+    assert "2 passed" in printed
+    assert f"a pass was not written to {RECORD}: test_site.py::test_passes: " in printed
+    assert not (tmp_path / RECORD).exists()
+
+
+def test_the_list_says_what_passed_when_and_what_never_did() -> None:
+    needs = {"new": None, "old": None, "never": None, "rotation": "a real K3s", "restore": "a real K3s"}
+    known = {
+        "new": {"date": "2026-11-29", **LINE},
+        "old": {"date": "2026-09-29", **LINE},
+        "restore": {"date": "2026-09-30", **LINE},
+        "renamed": {"date": "2026-11-29", **LINE},
+    }
+    assert list(drills.listed(needs, known, date(2026, 11, 29))) == [
+        "no pass recorded:",
+        "  never",
+        "not run here: needs a real K3s:",
+        "  rotation",
+        "passed:",
+        "  2026-11-29     61 s  0123abcd          new",
+        "  2026-09-30     61 s  0123abcd          restore",
+        "passed, but not in the last 60 days:",
+        "  2026-09-29     61 s  0123abcd          old",
+        "5 drills: 1 no pass recorded, 1 not run here: needs a real K3s, 2 passed, "
+        "1 passed, but not in the last 60 days",
+        "tests/drills.jsonl has a line for renamed, which is no drill. Fix: delete the line",
+    ]
