@@ -85,11 +85,11 @@ fabric_manager() {
 }
 
 # gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (nv_peer_mem is its predecessor), or the open modules for
-# DMA-BUF; nvidia_fs for GPUDirect Storage.
+# DMA-BUF.
 gdr() {
-  printf '{"peermem":%s,"open_modules":%s,"nvidia_fs":%s}' \
+  printf '{"peermem":%s,"open_modules":%s}' \
     "$(truth test -d "$MODULES/nvidia_peermem" -o -d "$MODULES/nv_peer_mem")" \
-    "$(truth grep -qs 'Open Kernel Module' /proc/driver/nvidia/version)" "$(truth test -d "$MODULES/nvidia_fs")"
+    "$(truth grep -qs 'Open Kernel Module' /proc/driver/nvidia/version)"
 }
 
 # rdma_is_shared: whether pods see HCAs without a CNI plugin that moves them; a kernel that does not tell is shared.

@@ -149,7 +149,7 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Finding]:
     rails = choose_rails(report.hcas, required)
     if len(rails.names) == required.rails:
         if required.offered:
-            yield from _offering(required, rails)
+            yield from _offering(rails)
         return
     what = (
         f"{len(rails.names)} rails ({', '.join(rails.names) or 'none'}), expected {required.rails} of "
@@ -164,7 +164,7 @@ def _rails(required: HostRequirements, report: Report) -> Iterator[Finding]:
     yield error(what, fix)
 
 
-def _offering(required: HostRequirements, rails: Rails) -> Iterator[Finding]:
+def _offering(rails: Rails) -> Iterator[Finding]:
     """Find rails that the SR-IOV device plugin would not offer (pkg/netdevice/netDeviceProvider.go)."""
     first: dict[str, str] = {}
     for name, port in rails.ports.items():
@@ -187,12 +187,6 @@ def _offering(required: HostRequirements, rails: Rails) -> Iterator[Finding]:
             yield error(
                 f"rail {name} carries the default route: the SR-IOV device plugin does not offer it",
                 f"route the default over another interface than {', '.join(port.netdevs)}",
-            )
-        if required.netdev_selectors and not port.netdevs:
-            yield error(
-                f"rail {name} has no network interface, which network_operator.selectors."
-                f"{', '.join(required.netdev_selectors)} needs",
-                "modprobe ib_ipoib and add it to /etc/modules-load.d/, or remove these selectors",
             )
 
 
@@ -333,14 +327,8 @@ def port_facts(required: HostRequirements, port: Hca) -> dict[str, str]:
 
 
 def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Finding]:
-    """Check that a pod sees the HCAs that it requests, and no others. Running hosts only get a warning."""
+    """Check that a pod sees the HCAs that it requests. Running hosts only get a warning."""
     finding = warning if report.k3s_data else error
-    if required.all_hcas_with_gds and report.gdr is not None and report.gdr.nvidia_fs:
-        yield finding(
-            "nvidia_fs (GPUDirect Storage) is loaded: the GPU Operator would give every pod with GPUs all "
-            "HCAs, also those of storage",
-            'set gpu_operator.values: {devicePlugin: {env: [{name: MOFED_ENABLED, value: "false"}]}}',
-        )
     if required.offered and required.transport != "socket" and not report.rdma_is_shared:
         yield finding(
             "RDMA devices are exclusive to a network namespace (ib_core netns_mode=0): pods of the "

@@ -94,11 +94,10 @@ class FabricManager(StrictModel):
 
 
 class Gdr(StrictModel):
-    """Kernel modules that GPUDirect RDMA can use, and whether that of GPUDirect Storage is loaded."""
+    """Kernel modules that GPUDirect RDMA can use."""
 
     peermem: bool
     open_modules: bool
-    nvidia_fs: bool = False
 
 
 class Qos(StrictModel):

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from busbar import versions
 from busbar.config import Cluster, K3s
-from busbar.config.cluster import FlowControl, GpuOperator
+from busbar.config.cluster import FlowControl
 from busbar.config.files import read_checksums
 from busbar.finding import Finding
 from busbar.hosts import nfs, scripts
@@ -32,8 +32,6 @@ from busbar.preflight.report import Report
 
 # Kubernetes 1.35 made failCgroupV1 the kubelet's default.
 CGROUP_V2_SINCE = Version("1.35")
-# Selectors of the SR-IOV device plugin that look at the network interface (pkg/devices/gen_net.go).
-NETDEV_SELECTORS = frozenset({"linkTypes", "pfNames"})
 SERVER_MIN_DISK_GB = 10
 LB_MIN_DISK_GB = 1
 SHARED = "hosts.virtual_ip.address"
@@ -73,10 +71,6 @@ class HostRequirements(StrictModel):
     transport: str = "socket"
     offered: bool = False
     """Whether the SR-IOV device plugin must offer the rails, which it selects by their PCI addresses."""
-    all_hcas_with_gds: bool = False
-    """Whether the GPU Operator gives every pod with GPUs all HCAs where GPUDirect Storage is loaded."""
-    netdev_selectors: tuple[str, ...] = ()
-    """Selectors of the site that match only HCAs with a network interface."""
     flow_control: FlowControl = "ignore"
     """The level of a finding about a RoCE rail without PFC and ECN; on other fabrics always `ignore`."""
     traffic_class: int = 0
@@ -204,8 +198,6 @@ def spec_of(cluster: Cluster, *, login: Login | None = None, project: Path | Non
             driver_on_host=not _driver_in_container(cluster),
             transport=cluster.validation_of(name).required_transport,
             offered=network.enabled and "pciAddresses" not in network.selectors,
-            all_hcas_with_gds=network.enabled and _mounts_all_hcas(cluster.gpu_operator),
-            netdev_selectors=tuple(sorted(NETDEV_SELECTORS & set(network.selectors))),
             **_fabric(cluster, name),
         )
     if proxy := cluster.http_proxy:
@@ -292,17 +284,6 @@ def _plan(script: str, *inputs: object) -> str:
 
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _mounts_all_hcas(operator: GpuOperator) -> bool:
-    """Whether the operator itself sets MOFED_ENABLED of its device plugin where nvidia_fs is loaded.
-
-    Source: NVIDIA/gpu-operator assets/state-device-plugin/0400_configmap.yaml.
-    """
-    plugin = operator.values.get("devicePlugin")
-    env = plugin.get("env") if isinstance(plugin, dict) else None
-    names = [each.get("name") for each in env if isinstance(each, dict)] if isinstance(env, list) else []
-    return operator.enabled and "MOFED_ENABLED" not in names
 
 
 def _driver_in_container(cluster: Cluster) -> bool:
