@@ -8,10 +8,8 @@ of what a killed update left behind, and exit codes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -53,6 +51,7 @@ def up(
 
     Exit code 0: done, and the gate passed; 1: failed, the gate included, or declined.
     """
+    target = _checked(stack, project)
     options = Options(
         yes=yes,
         skip_preview=skip_preview,
@@ -60,13 +59,12 @@ def up(
         parallel=parallel,
         converge=tuple(filter(None, converge.split(","))),
     )
-    _exit(stack, project, lambda target: _commands().up(target, options), checked=True)
+    _run("up", target, options)
 
 
 def preview(stack: Stack, project: Project = None, refresh: Refresh = False) -> None:
     """Show what `busbar up` would change. A new stack is created, empty."""
-    options = Options(refresh=refresh)
-    _exit(stack, project, lambda target: _commands().preview(target, options), checked=True)
+    _run("up", _checked(stack, project), Options(refresh=refresh, only_preview=True))
 
 
 def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: Parallel = PARALLEL) -> None:
@@ -75,7 +73,7 @@ def destroy(stack: Stack, project: Project = None, yes: Yes = False, parallel: P
     Refused while jobs run, unless removal.cancel_jobs is set, and while other stacks are on the cluster. The
     empty stack, its history and its file stay. The kept kubeconfig and outputs are removed.
     """
-    _exit(stack, project, lambda target: _commands().destroy(target, Options(yes=yes, parallel=parallel)))
+    _run("destroy", find(stack, project), Options(yes=yes, parallel=parallel))
 
 
 def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
@@ -87,7 +85,7 @@ def recover(stack: Stack, project: Project = None, yes: Yes = False) -> None:
     """
     from busbar.cli.stack import copies
 
-    _exit(stack, project, lambda target: copies.recover(target, yes=yes), checked=True)
+    raise typer.Exit(copies.recover(_checked(stack, project), yes=yes))
 
 
 def status(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
@@ -95,43 +93,36 @@ def status(stack: Stack, project: Project = None, as_json: AsJson = False) -> No
 
     Exit code 0: the last update succeeded, no step was interrupted, and the gate passed; 1: otherwise.
     """
-    _exit(stack, project, lambda target: _commands().status(target, as_json=as_json))
+    _run("status", find(stack, project), as_json)
 
 
-def _exit(
-    stack: str, project: Path | None, command: Callable[[Target], int], *, checked: bool = False
-) -> NoReturn:
-    """Run a command on a stack; `checked`: validate its file before the engine starts."""
-    target = find(stack, project)
-    if checked:
-        _check(target.project / target.file)
-    raise typer.Exit(command(target))
+def _run(command: str, target: Target, *arguments: Any) -> NoReturn:
+    """Run a function of the module of the commands, which imports pulumi."""
+    from busbar.cli.stack import commands
+
+    raise typer.Exit(getattr(commands, command)(target, *arguments))
 
 
-def _check(path: Path) -> None:
-    """Raise ConfigError if a stack file of busbar is invalid; those of other programs are not checked."""
+def _checked(stack: str, project: Path | None) -> Target:
+    """The stack, whose file is valid. Raises ConfigError; files of other programs are not checked."""
     from busbar.capability import of_project
     from busbar.cli.stackfile import capability_of
     from busbar.config import ConfigError, stackfile
     from busbar.config.stackfile import KEY, PROJECT
 
+    target = find(stack, project)
+    path = target.project / target.file
     if stackfile.kept_hosts(path):
-        return  # The program reads the list of hosts anew and checks the whole before it begins.
-    name = stackfile.project_name(path.parent) or ""
+        return target  # The program reads the list of hosts anew and checks the whole before it begins.
+    name = stackfile.project_name(target.project) or ""
     try:
         written, capability = stackfile.keys(path), capability_of(path)
     except ConfigError:
         if name == PROJECT or of_project([name]):
             raise
-        return
+        return target
     if capability and written:
         capability.describe(path)
     elif written and (name == PROJECT or f"{PROJECT}:{KEY}" in written):
         stackfile.read(path).cluster()
-
-
-def _commands() -> ModuleType:
-    """The module of the commands, which imports pulumi."""
-    from busbar.cli.stack import commands
-
-    return commands
+    return target

@@ -33,13 +33,6 @@ _STYLES = {"replace": "bold yellow", "delete": "bold red", "update": "yellow", "
 _ONE_ROW_EACH = {"replace", "delete"}
 _NAMES_IN_A_ROW = 8
 _LEFT_OVER = ("an earlier update that replaced it and did not finish",)
-# Texts about the rotations (k3s.rotate), shown beside their steps.
-_ROTATIONS = {
-    "certificates": "one server at a time, then the workers in batches (max_unavailable); the CA stays",
-    "server_token": "servers restart one at a time; earlier snapshots of etcd need the earlier token "
-    "(busbar docs hosts Rotation)",
-    "agent_token": "servers restart one at a time, then the workers in batches (max_unavailable)",
-}
 
 
 @dataclass(frozen=True)
@@ -62,8 +55,6 @@ class PlannedChanges:
     printed: list[str] = field(default_factory=list)
     upgrades: dict[str, list[Change]] = field(default_factory=dict)
     """`OLD to NEW` release of K3s -> the steps on its hosts."""
-    rotations: dict[str, str] = field(default_factory=dict)
-    """Kind of `k3s.rotate` -> `OLD to NEW` number."""
     _replaced: set[str] = field(default_factory=set)
 
     def on_event(self, event: EngineEvent) -> None:
@@ -92,8 +83,6 @@ class PlannedChanges:
         for upgrade, hosts in self.upgrades.items():
             text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then workers in batches, "
             lines.append(Text(f"{text}each drained first (pools.NAME.drain, max_unavailable, running_jobs)"))
-        for kind, numbers in self.rotations.items():
-            lines.append(Text(f"rotate  {kind} ({numbers}): {_ROTATIONS[kind]}"))
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
     def counts(self) -> str:
@@ -117,7 +106,7 @@ class PlannedChanges:
             if step.op == OpType.REPLACE:
                 self._replaced.add(step.urn)
             if step.op == OpType.UPDATE:
-                self._updated(_values(step.old), _values(step.new))
+                self._upgraded(_release(step.old), _release(step.new))
         elif step.op == OpType.SAME:
             self.unchanged += 1
 
@@ -129,20 +118,16 @@ class PlannedChanges:
             return _MAYBE
         return VERBS[step.op]
 
-    def _updated(self, before: dict[str, str], after: dict[str, str]) -> None:
-        """Record a changed release of K3s or number of `k3s.rotate` on the host of the last change."""
-        old, new = before.get("VERSION"), after.get("VERSION")
+    def _upgraded(self, old: str, new: str) -> None:
+        """Record another release of K3s on the host of the last change."""
         if old and new and old != new:
             self.upgrades.setdefault(f"{old} to {new}", []).append(self.changes[-1])
-        for kind in _ROTATIONS:
-            was, is_now = (int(values.get(f"ROTATE_{kind.upper()}", 0)) for values in (before, after))
-            if is_now > was:
-                self.rotations[kind] = f"{was} to {is_now}"
 
 
-def _values(state: StepEventStateMetadata | None) -> dict[str, str]:
-    """The values that the step gives to a script of its host; empty for other steps."""
-    return values_of(str((state.inputs or {}).get("create", ""))) if state else {}
+def _release(state: StepEventStateMetadata | None) -> str:
+    """The release of K3s that a step installs on its host; empty for other steps."""
+    command = str((state.inputs or {}).get("create", "")) if state else ""
+    return values_of(command).get("VERSION", "")
 
 
 def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:

@@ -1,4 +1,7 @@
-"""`up`, `preview`, `destroy`, `status`. Each returns the exit code; Misuse or Failed: nothing was started."""
+"""`up`, also for `preview`, `destroy` and `status`. Each returns the exit code.
+
+Misuse or Failed: nothing was started.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,8 @@ def up(target: Target, options: Options) -> int:
                     reasons(plan.errors, failure, printed=plan.printed),
                     title="the preview failed; no changes made",
                 )
+        if options.only_preview:
+            return DONE
         # Without changes the update only evaluates the outputs and the gate again.
         ask = not options.yes and (options.skip_preview or bool(plan.changes))
         if ask and not typer.confirm(f"\nPerform this update of {target.name}?"):
@@ -76,6 +81,8 @@ def up(target: Target, options: Options) -> int:
         outputs = report.outputs_of(result.outputs if result else stack.outputs())
         return _after_up(s, stack, rows, outputs, failure, state)
 
+    if options.only_preview:
+        return session.run("preview", target, run)
     return session.run("up", target, run, asks=not options.yes)
 
 
@@ -104,19 +111,6 @@ def _changed_charts(s: Session, state: Snapshot, options: Options) -> tuple[Cons
     for each in found:
         s.say(each.what if each.refused else f"--converge applies again: {each.what}")
     return on, [each for each in found if not each.refused]
-
-
-def preview(target: Target, options: Options) -> int:
-    def run(s: Session) -> int:
-        stack = open_stack(s.engine, target, create=s.say)
-        state = snapshot(stack)
-        check_upgrades(target, state)
-        again = _apply_again(s, state, options)
-        _changed_charts(s, state, options)
-        plan, failure = _preview(s, stack, options, again)
-        return s.fail(reasons(plan.errors, failure, printed=plan.printed)) if failure else DONE
-
-    return session.run("preview", target, run)
 
 
 def destroy(target: Target, options: Options) -> int:
@@ -169,16 +163,15 @@ def destroy(target: Target, options: Options) -> int:
     return session.run("destroy", target, run, asks=not options.yes)
 
 
-def status(target: Target, *, as_json: bool = False) -> int:
-    return session.run(
-        "status",
-        target,
-        lambda s: report.status(s.console, open_stack(s.engine, target), target, as_json=as_json),
-    )
+def status(target: Target, as_json: bool) -> int:
+    def run(s: Session) -> int:
+        return report.status(s.console, open_stack(s.engine, target), target, as_json=as_json)
+
+    return session.run("status", target, run)
 
 
 def _preview(
-    s: Session, stack: auto.Stack, options: Options, again: list[str] | None = None
+    s: Session, stack: auto.Stack, options: Options, again: list[str] | None
 ) -> tuple[PlannedChanges, str]:
     """Print and return the plan, with the engine's stderr if the preview failed, else ""."""
     plan = PlannedChanges()

@@ -20,13 +20,14 @@ _STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the commands; `converge`: hosts to apply again."""
+    """Options of the commands; `converge`: hosts to apply again. `only_preview`: nothing is updated."""
 
     yes: bool = False
     skip_preview: bool = False
     refresh: bool = False
     parallel: int = PARALLEL
     converge: tuple[str, ...] = ()
+    only_preview: bool = False
 
     @property
     def refreshes(self) -> bool:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -24,10 +23,10 @@ def test_up_gets_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(options)
         return 0
 
-    monkeypatch.setattr("busbar.cli.stack._commands", lambda: SimpleNamespace(up=up))
-    for words in ("", "--yes --skip-preview --refresh --parallel 7 --converge w-1,,w-2"):
-        assert busbar("up", "dev", "-C", str(PROJECT), *words.split()).exit_code == 0
-    assert seen == [Options(), Options(True, True, True, 7, ("w-1", "w-2"))]
+    monkeypatch.setattr("busbar.cli.stack.commands.up", up)
+    for words in ("up", "up --yes --skip-preview --refresh --parallel 7 --converge w-1,,w-2", "preview"):
+        assert busbar(*words.split(), "dev", "-C", str(PROJECT)).exit_code == 0
+    assert seen == [Options(), Options(True, True, True, 7, ("w-1", "w-2")), Options(only_preview=True)]
 
 
 @pytest.mark.parametrize(

@@ -396,24 +396,6 @@ def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
     assert (said in printed) is says
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ({}, {"ROTATE_SERVER_TOKEN": "1"}, "rotate  server_token (0 to 1): "),
-        ({"ROTATE_CERTIFICATES": "1"}, {"ROTATE_CERTIFICATES": "3"}, "rotate  certificates (1 to 3): "),
-        ({"ROTATE_CERTIFICATES": "1"}, {"ROTATE_CERTIFICATES": "1"}, None),
-        ({"ROTATE_CERTIFICATES": "3"}, {"ROTATE_CERTIFICATES": "1"}, None),
-    ],
-)
-def test_a_plan_names_what_is_rotated_and_what_that_means(
-    before: dict[str, str], after: dict[str, str], says: str | None
-) -> None:
-    printed = _plan_of_changed("k3s-server", before, after)
-    assert says in printed if says else "rotate  " not in printed
-    needs_old_token = "earlier snapshots of etcd need the earlier token" in printed
-    assert needs_old_token is ("ROTATE_SERVER_TOKEN" in after)
-
-
 @pytest.mark.parametrize("count", [8, 9])
 def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
     event, metadata = next(

@@ -59,7 +59,7 @@ def test_a_preview_that_was_interrupted_has_not_failed(interrupts: int, tmp_path
     signals.count = interrupts
     session: Any = Session("up", Target(tmp_path, "prod"), Console(file=io.StringIO()), signals, engine)  # type: ignore[arg-type]
     try:
-        ended: Any = commands._preview(session, stack, Options())[1]
+        ended: Any = commands._preview(session, stack, Options(), None)[1]
     except auto.CommandError:
         ended = "interrupted"
     assert ended == ("interrupted" if interrupts else "gone")
@@ -132,9 +132,9 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     assert asked == [tuple(same.values()), {**same, "continue_on_error": True}]
 
 
-@pytest.mark.parametrize("command", [commands.up, commands.preview])
+@pytest.mark.parametrize("only_preview", [False, True])
 def test_an_upgrade_over_a_release_is_refused_before_the_engine_plans_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_preview: bool
 ) -> None:
     def refuse(target: Target, state: Snapshot) -> None:
         raise Failed(f"{target.name} {state.resources}")
@@ -146,7 +146,7 @@ def test_an_upgrade_over_a_release_is_refused_before_the_engine_plans_anything(
     monkeypatch.setattr(commands, "check_upgrades", refuse)
     monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
     with pytest.raises(Failed, match=r"prod \('urn',\)"):
-        command(session.target, Options(yes=True))
+        commands.up(session.target, Options(yes=True, only_preview=only_preview))
 
 
 def test_a_host_that_could_not_be_cleaned_is_named_until_it_is_installed_again(
