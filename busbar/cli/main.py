@@ -36,7 +36,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.cli.running", "", RUNNING, ("verify", "nodes", "drain", "uncordon")),
     ("busbar.fabric.commands.diagnose", "", RUNNING, ("diagnose",)),
     ("busbar.cli.running", "", RUNNING, ("snapshots", "restore", "support_bundle")),
-    ("busbar.cli.hosts", "hosts", None, ("keys",)),
+    ("busbar.cli.before", "hosts", None, ("keys",)),
     ("busbar.fabric.commands.measure", "", FABRIC, ("measure",)),
     ("busbar.fabric.commands.history", "", FABRIC, ("history",)),
     ("busbar.fabric.commands.nccl", "nccl", None, ()),

@@ -42,8 +42,6 @@ def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> No
     """Compare hosts and cluster with the configuration: files, units, Nodes, labels, taints, charts.
 
     For a stack on another one's cluster it compares the objects of its charts, and asks whether it works.
-
-    Exit code 0: nothing differs; 1: something differs, or could not be verified.
     """
     from busbar.cli import operation
     from busbar.config.stackfile import stack_of
@@ -114,8 +112,6 @@ def drain(
     Disruption budgets are honoured. Pods of jobs and without a controller are waited for, those of DaemonSets
     stay. After pools.NAME.drain_timeout_seconds the command ends; the worker stays cordoned also then. No
     update undoes that, or waits for the worker. Run it again to go on, or to change the reason.
-
-    Exit code 0: drained; 1: pods remain, or the API refuses.
     """
     path = find_file(stack, project)
     typer.echo(operations_of(path).drain(path, host, reason, end_jobs=end_jobs))
@@ -126,18 +122,13 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
 
     First it must be Ready and offer the GPUs and HCAs of its pool; that is waited for, five minutes at most.
     One in quarantine comes back without them. A cordon of somebody else stays.
-
-    Exit code 0: pods can start there; 1: it was not drained, lacks something, or stays cordoned.
     """
     path = find_file(stack, project)
     typer.echo(operations_of(path).uncordon(path, host))
 
 
 def snapshots(stack: Stack, as_json: AsJson = False, project: Project = None) -> None:
-    """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first.
-
-    Exit code 0: all servers answered; 1: not all of them.
-    """
+    """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first."""
     import asyncio
     from dataclasses import asdict
 
@@ -182,8 +173,6 @@ def restore(
     Everything written since the snapshot is lost. Each server keeps its previous data in a folder that is
     printed. Refused while `busbar up` or `busbar destroy` is running. After an interruption: run the same
     command again.
-
-    Exit code 0: restored, and nothing differs from the configuration; 1: anything else.
     """
     import asyncio
 

@@ -13,14 +13,12 @@ from pulumi import automation as auto
 from busbar import hooks, names
 from busbar.capability import Gate, notify, of_project
 from busbar.cli.charts import Consumed, consumed, differences
-from busbar.cli.stack import copies, recovery, report, session
-from busbar.cli.stack.changes import PlannedChanges
+from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, report, session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.guard import check_upgrades, guard_of
-from busbar.cli.stack.rows import Rows, resource_name
+from busbar.cli.stack.rows import PlannedChanges, Rows, resource_name
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.target import ALL, CHARTS, Options, Target
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Misuse
 from busbar.finding import Fix, with_fix

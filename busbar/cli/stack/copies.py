@@ -23,11 +23,10 @@ from pydantic import ValidationError
 
 from busbar import names
 from busbar.cli.operation import operations_of
-from busbar.cli.stack import session
+from busbar.cli.stack import Target, session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import LOST
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.target import Target
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.finding import Fix, with_fix

@@ -16,8 +16,8 @@ from typing import Any
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
+from busbar.cli.stack import Target
 from busbar.cli.stack.errors import INSTALL_PULUMI
-from busbar.cli.stack.target import Target
 from busbar.exits import Misuse
 from busbar.finding import Fix
 

@@ -13,9 +13,9 @@ from typing import Any
 from busbar.capability import capabilities
 from busbar.cli.charts import RELEASE, Consumed, consumed
 from busbar.cli.output import progress
+from busbar.cli.stack import Target
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.report import KUBECONFIG
-from busbar.cli.stack.target import Target
 from busbar.cli.stackfile import capability_of
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT

@@ -17,9 +17,8 @@ from rich.text import Text
 
 from busbar.capability import Gate, capabilities
 from busbar.cli.output import print_text
-from busbar.cli.stack import rows
+from busbar.cli.stack import Target, rows
 from busbar.cli.stack.engine import Snapshot, snapshot
-from busbar.cli.stack.target import Target
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED
 from busbar.finding import Fix

@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from busbar.cli.output import NO_TERMINAL, discard_stdout
+from busbar.cli.stack import Target
 from busbar.cli.stack.engine import Engine, Interrupts
 from busbar.cli.stack.errors import UNREADABLE_STATE, fixes, reasons
 from busbar.cli.stack.recovery import StateFiles, without_stale_lock
 from busbar.cli.stack.report import failed_steps, keep_failed_steps
 from busbar.cli.stack.rows import Rows
-from busbar.cli.stack.target import Target
 from busbar.cli.stackfile import login_of
 from busbar.config import ConfigError, stackfile
 from busbar.exits import FAILED, INTERRUPTED, Misuse

@@ -12,7 +12,7 @@ import asyncssh
 import pytest
 import yaml
 
-from busbar.cli.hosts import _problem
+from busbar.cli.before import _problem
 from busbar.config import ConfigError
 from busbar.hosts import host_keys
 from tests.support.cli import busbar

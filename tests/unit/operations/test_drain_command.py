@@ -9,8 +9,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from busbar.cli.stack import report
-from busbar.cli.stack.target import Target
+from busbar.cli.stack import Target, report
 from busbar.exits import USAGE
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES, Node

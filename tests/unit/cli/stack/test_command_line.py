@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.cli.main import main
-from busbar.cli.stack.target import Options
+from busbar.cli.stack import Options
 from tests.support.cli import busbar
 
 PROJECT = Path(__file__).resolve().parents[4] / "examples" / "consumer"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from busbar.cli.stack import Options, Target
 from busbar.cli.stack.commands import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.report import next_run
-from busbar.cli.stack.target import Options, Target
 from busbar.config import stackfile
 from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of

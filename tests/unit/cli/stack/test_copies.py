@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from pulumi import automation as auto
 
-from busbar.cli.stack import copies
+from busbar.cli.stack import Target, copies
 from busbar.cli.stack.copies import KEPT, Header, Place, header_of, packed, read, refuse
 from busbar.cli.stack.engine import Snapshot, snapshot
-from busbar.cli.stack.target import Target
 from busbar.exits import Failed
 from busbar.hosts import inventory
 from busbar.names import token

@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from busbar.cli import charts
-from busbar.cli.stack import guard
+from busbar.cli.stack import Target, guard
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.guard import Guard, check_upgrades, guard_of
-from busbar.cli.stack.target import Target
 from busbar.cli.stackfile import SecretError
 from busbar.config import ConfigError
 from busbar.exits import Failed

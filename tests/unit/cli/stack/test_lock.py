@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.cli.stack import session
-from busbar.cli.stack.target import Target
+from busbar.cli.stack import Target, session
 from busbar.exits import FAILED
 from busbar.operations.lock import LockedError
 from tests.support.clusters import site

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from busbar.cli.stack import Target
 from busbar.cli.stack.report import (
     Outputs,
     failed_steps,
@@ -19,7 +20,6 @@ from busbar.cli.stack.report import (
     remove_kept,
     show_outputs,
 )
-from busbar.cli.stack.target import Target
 
 
 def _shown(outputs: Outputs, folder: Path) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from busbar.capability import capabilities
+from busbar.cli.stack import Target
 from busbar.cli.stack.report import unchanged
-from busbar.cli.stack.target import Target
 from busbar.outputs import CLUSTER
 
 GATES = {"busbar": CLUSTER, **{each.name: each.gate for each in capabilities() if each.gate}}

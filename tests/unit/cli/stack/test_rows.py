@@ -13,9 +13,8 @@ import pytest
 from pulumi.automation.events import EngineEvent, ResOpFailedEvent
 from rich.console import Console
 
-from busbar.cli.stack.changes import PlannedChanges
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.rows import Rows
+from busbar.cli.stack.rows import PlannedChanges, Rows
 from busbar.hosts import scripts
 
 EVENTS = Path(__file__).parent / "events"

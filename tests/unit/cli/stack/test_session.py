@@ -13,11 +13,10 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
-from busbar.cli.stack import commands, report
+from busbar.cli.stack import Options, Target, commands, report
 from busbar.cli.stack.engine import Interrupts, Snapshot
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
-from busbar.cli.stack.target import Options, Target
 from busbar.exits import DONE, FAILED, Failed
 from busbar.names import removal_of
 from busbar.operations import removal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cli.stack.target import Target, find
+from busbar.cli.stack import Target, find
 from busbar.config.stackfile import NoStackFileError
 from busbar.exits import USAGE, Misuse
 
