@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,17 +11,19 @@ from busbar.outputs.contract import pack_details
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool
+from stacks.slurm_k8s.package.ready import Probe, Result
 from stacks.slurm_k8s.package.values import LOGIN_SERVICE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+READY = "slurm_k8s ready"
 CONTRACT_VERSION = 1
 """Raised when an output changes its meaning or is removed; a new output alone does not raise it."""
 _NCCL = ("nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction", "nccl_passed", "nccl_reasons")
 NAMES = (
     "slurm_k8s_contract_version", "cluster_name", "namespace", "slurm_ready", "slurm_reasons",
-    "slurm_partitions", "slurm_nodes", "slurm_drained", "login_service",
+    "slurm_partitions", "slurm_nodes", "slurm_drained", "slurm_probes", "login_service",
     *(f"slurm_{name}" for name in _NCCL), "slurm_details",
 )  # fmt: skip
 """The outputs, in the order of their export. Those after `login_service` are those of docs/outputs.md."""
@@ -30,12 +31,11 @@ NAMES = (
 
 def nodes_to_measure(printed: str | None, pool: Pool) -> dict[str, str]:
     """Worker -> node of Slurm, without those that a person has drained; empty where Slurm is not ready."""
-    found = _ready(printed)
-    drained = found["drained"]
+    found = Result.read(printed, READY)
     return {
         worker: node
-        for worker, node in found["nodes"].items()
-        if found["passed"] and worker in pool.launch.workers and worker not in drained
+        for worker, node in found.nodes.items()
+        if found.passed and worker in pool.launch.workers and worker not in found.drained
     }
 
 
@@ -50,8 +50,8 @@ def build_outputs(
 
     `results`: the PoolResult of each pool as JSON values; none where an update measures nothing.
     """
-    found = _ready(printed)
-    passed, reasons = found["passed"], found["reasons"]
+    found = Result.read(printed, READY)
+    passed, reasons = found.passed, found.reasons
     why = "nothing was measured" if slurm.probe.measure else "not measured: probe.measure is false"
     of_pools = {name: results.get(name, {"verdict": "unknown", "reasons": [why]}) for name in pools}
     wanted = {name: nodes_to_measure(printed, pool) for name, pool in pools.items()}
@@ -66,27 +66,13 @@ def build_outputs(
         "slurm_ready": passed,
         "slurm_reasons": reasons,
         "slurm_partitions": {name: pool.gres for name, pool in pools.items()},
-        "slurm_nodes": found["nodes"],
-        "slurm_drained": found["drained"],
+        "slurm_nodes": found.nodes,
+        "slurm_drained": found.drained,
+        "slurm_probes": {name: each.model_dump() for name, each in found.probes.items()},
         "login_service": f"{slurm.namespace}/{LOGIN_SERVICE}:{slurm.login.port}",
         **{f"slurm_{name}": made[name] for name in _NCCL},
         "slurm_details": made["details"] if results else pack_details([], {}, {}),
     }
-
-
-def _ready(printed: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(printed or "")
-        reasons = [str(each) for each in found["reasons"]]
-        return {
-            "passed": found["passed"] is True and not reasons,
-            "reasons": reasons,
-            "nodes": dict(found["nodes"]),
-            "drained": dict(found["drained"]),
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        reasons = [f"the output of `busbar slurm_k8s ready` cannot be read: {error!r}"]
-        return {"passed": False, "reasons": reasons, "nodes": {}, "drained": {}}
 
 
 def not_measured(workers: list[str], known: Mapping[str, str], result: Mapping[str, Any]) -> list[str]:
@@ -111,11 +97,15 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     if version != CONTRACT_VERSION:
         raise ValueError(f"unsupported slurm_k8s_contract_version {version} (supported: {CONTRACT_VERSION})")
     nodes, drained = outputs.get("slurm_nodes") or {}, outputs.get("slurm_drained") or {}
+    probes = {name: Probe.model_validate(each) for name, each in _pairs(outputs, "slurm_probes")}
+    probed = bool(probes) and not any(each.skipped for each in probes.values())
     if outputs.get("slurm_ready") is True:
-        head = passed(f"{len(nodes)} nodes are in Slurm, and jobs get their GPUs")
+        shown = "jobs get their GPUs" if probed else "not every pool was probed"
+        head = passed(f"{len(nodes)} nodes are in Slurm, and {shown}")
     else:
         head = not_passed("Slurm is not ready", outputs.get("slurm_reasons"))
     found = [("partition", f"{name}: {gres} per node") for name, gres in _pairs(outputs, "slurm_partitions")]
+    found += [("probe", f"{name}: {each}") for name, each in probes.items()]
     found += [("drained", f"{node}: {reason}") for node, reason in sorted(drained.items())]
     found.append(("login", f"kubectl -n {outputs.get('namespace')}: Service {outputs.get('login_service')}"))
     core = {name.removeprefix("slurm_"): value for name, value in outputs.items()}

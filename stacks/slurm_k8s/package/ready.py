@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import Field
 
 from busbar.finding import STACK, Finding, Fix
+from busbar.frame import CheckResult
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report
@@ -18,9 +20,18 @@ from busbar.operations.verify import CLUSTER
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool
-from stacks.slurm_k8s.package.rest import ENDED, ProxyApi, SlurmApi, SlurmNode, pod_of, states_of, transient
+from stacks.slurm_k8s.package.rest import (
+    ENDED,
+    WORKER,
+    ProxyApi,
+    SlurmApi,
+    SlurmNode,
+    pod_of,
+    states_of,
+    transient,
+)
 from stacks.slurm_k8s.package.survey import place
-from stacks.slurm_k8s.package.values import LOGIN_SERVICE, levels
+from stacks.slurm_k8s.package.values import API_VERSION, LOGIN_SERVICE, levels
 
 POLL_SECONDS = 3.0
 PROBE_SECONDS = 180
@@ -55,10 +66,43 @@ _CODES = {
 
 # A job waits with these reasons in a partition that a person has closed: busbar writes State=UP.
 _CLOSED = ("PartitionDown", "PartitionInactive")
+PROBED = "busbar/slurm-probe"
+"""Annotation of a NodeSet: the Probe of its pool that passed last, as JSON."""
 
 
-class _Closed(Exception):
-    """A partition in which no job starts."""
+class _Skipped(Exception):
+    """No probe could run; the text says why."""
+
+
+class Probe(StrictModel):
+    """The last probe of a pool that passed, in the outputs too.
+
+    `passed_at`: its time in UTC; "" if none has ever passed. `nodes`: the number of nodes that it ran on.
+    `skipped`: why none ran at the end of the update; "" if one did.
+    """
+
+    passed_at: str = ""
+    nodes: int = 0
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        if not self.passed_at:
+            last = "none has ever passed"
+        else:
+            last = f"the last one passed at {self.passed_at} on {self.nodes} nodes"
+        return f"none ran: {self.skipped}; {last}" if self.skipped else last
+
+
+class Result(CheckResult):
+    """The result of `busbar slurm_k8s ready`.
+
+    `nodes`: worker -> its node of Slurm. `drained`: worker -> why a person keeps jobs away from it. `probes`:
+    pool -> its Probe; none if Slurm was not ready for one.
+    """
+
+    nodes: dict[str, str] = Field(default={})
+    drained: dict[str, str] = Field(default={})
+    probes: dict[str, Probe] = Field(default={})
 
 
 class PoolSpec(StrictModel):
@@ -100,9 +144,10 @@ class ReadySpec(StrictModel):
 def ready(
     slurm: SlurmApi, api: Api, spec: ReadySpec, clock: Clock, progress: ProgressCallback
 ) -> dict[str, Any]:
-    """Wait, then probe each pool. Returns {"passed", "reasons", "nodes", "drained"}, in any case."""
+    """Wait, then probe each pool. Returns a Result, in any case."""
     reasons: list[str] = []
     known: dict[str, SlurmNode] = {}
+    probes: dict[str, Probe] = {}
 
     def look() -> bool | Pending:
         known.clear()
@@ -115,16 +160,46 @@ def ready(
         wait_until(lambda: place(api, spec.levels), deadline, poll_seconds=POLL_SECONDS, progress=progress)
         wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient)
         for name, pool in spec.pools.items():
-            try:
-                reasons += probe(slurm, name, pool, known, clock, progress)
-            except _Closed as state:
-                progress(f"pool {name}: {state}, so no probe")
+            idle = [known[worker].name for worker in pool.workers if known[worker].idle]
+            probes[name], failed = _probed(api, slurm, spec.namespace, name, pool, idle, clock, progress)
+            reasons += failed
     except (TimedOut, ApiError) as error:
         reasons = [*(reasons or [str(error)]), *namespace_report(api, spec.namespace)]
     wanted = [worker for pool in spec.pools.values() for worker in pool.workers]
     nodes = {worker: known[worker].name for worker in wanted if worker in known}
     drained = {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
-    return {"passed": not reasons, "reasons": reasons, "nodes": nodes, "drained": drained}
+    found = Result(passed=not reasons, reasons=reasons, nodes=nodes, drained=drained, probes=probes)
+    return found.model_dump()
+
+
+def _probed(
+    api: Api,
+    slurm: SlurmApi,
+    namespace: str,
+    name: str,
+    pool: PoolSpec,
+    idle: list[str],
+    clock: Clock,
+    progress: ProgressCallback,
+) -> tuple[Probe, list[str]]:
+    """Probe a pool, and note a pass at its NodeSet. Returns the last pass, and why the pool fails.
+
+    If none can run, the earlier pass counts, with its time in the outputs. Without one the pool fails.
+    """
+    path = f"/apis/{API_VERSION}/namespaces/{namespace}/nodesets/{WORKER}{name}"
+    noted = (api.get(path)["metadata"].get("annotations") or {}).get(PROBED)
+    last = Probe.model_validate_json(noted) if noted else Probe()
+    try:
+        failed = probe(slurm, name, pool, idle, clock, progress)
+    except _Skipped as why:
+        last = last.model_copy(update={"skipped": str(why)})
+        progress(f"pool {name}: probe: {last}")
+        fix = "wait for an idle node in an open partition, and raise probe.run by one"
+        return last, [] if last.passed_at else [f"pool {name}: probe: {last}. Fix: {fix}"]
+    if not failed:
+        last = Probe(passed_at=datetime.now(UTC).isoformat(timespec="seconds"), nodes=len(idle))
+        api.merge(path, {"metadata": {"annotations": {PROBED: last.model_dump_json()}}})
+    return last, failed
 
 
 def works(api: ProxyApi, spec: ReadySpec) -> list[Finding]:
@@ -183,22 +258,15 @@ def _missing(
 
 
 def probe(
-    slurm: SlurmApi,
-    name: str,
-    pool: PoolSpec,
-    known: Mapping[str, SlurmNode],
-    clock: Clock,
-    progress: ProgressCallback,
+    slurm: SlurmApi, name: str, pool: PoolSpec, idle: list[str], clock: Clock, progress: ProgressCallback
 ) -> list[str]:
     """Run a job with all GPUs of every idle node of a pool. Returns why it failed; empty where it passed.
 
-    Nodes on which jobs run are left out: these jobs have what the probe would ask for. Raises _Closed where a
-    person has closed the partition.
+    Nodes on which jobs run are left out: these jobs have what the probe would ask for. Raises _Skipped where
+    no node is idle, or a person has closed the partition.
     """
-    idle = [known[worker].name for worker in pool.workers if known[worker].idle]
     if not idle:
-        progress(f"pool {name}: no node is idle, so no probe")
-        return []
+        raise _Skipped("no node is idle")
     number = slurm.submit(
         _PROBE.format(gpus=pool.gpus, memlock="all" if pool.memlock else "any"),
         {
@@ -234,7 +302,7 @@ def probe(
         return []
     if "PENDING" in states_of(job):
         slurm.cancel(number)
-        raise _Closed(f"partition {name} is closed ({job['state_reason']})")
+        raise _Skipped(f"partition {name} is closed ({job['state_reason']})")
     code = int(((job.get("exit_code") or {}).get("return_code") or {}).get("number") or 0)
     comment = job.get("comment") or ""
     said = comment.get("job") if isinstance(comment, Mapping) else comment

@@ -28,6 +28,8 @@ USER = "slurm"
 UPDATE = "busbar: update"
 """The reason of the drains of an update, by which a later run knows them."""
 TOKEN_SECONDS = 1800
+WORKER = f"{RELEASE}-worker-"
+"""Begins the name of the NodeSet of a pool, and of the pod of a node of Slurm."""
 POD_LABELS = "app.kubernetes.io/component=worker"
 POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 # In the comment of a node the operator names its pod, as JSON.
@@ -258,7 +260,7 @@ def _names(listed: str) -> Iterator[str]:
 
 def pod_of(node: str) -> str:
     """The pod of a node of Slurm."""
-    return f"{RELEASE}-worker-{node}"
+    return f"{WORKER}{node}"
 
 
 def pod_host(pod: JsonObject) -> str:

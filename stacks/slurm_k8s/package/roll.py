@@ -30,6 +30,7 @@ from stacks.slurm_k8s.package.rest import (
     BUSY,
     POD_CORDON,
     UPDATE,
+    WORKER,
     ProxyApi,
     SlurmApi,
     SlurmNode,
@@ -43,7 +44,6 @@ KEPT = "busbar/slurm-held"
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 _HASH = "controller.kubernetes.io/hash"
 _AWAY = {"DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "INVALID_REG"}
-_NODESET = f"{RELEASE}-worker-"
 _GRES = "gres.conf"
 _SLURMCTLD = "app.kubernetes.io/component=controller"
 # Annotation of the ConfigMap, until slurmctld has read gres.conf.
@@ -178,10 +178,10 @@ class Roll:
 
     def _partitions(self) -> dict[str, JsonObject]:
         """Partition -> the NodeSet that makes it."""
-        return {each["metadata"]["name"].removeprefix(_NODESET): each for each in self._nodesets()}
+        return {each["metadata"]["name"].removeprefix(WORKER): each for each in self._nodesets()}
 
     def _note_limit(self, partition: str, note: str | None) -> None:
-        self._annotate(f"{self._nodesets_path}/{_NODESET}{partition}", {LIMIT: note})
+        self._annotate(f"{self._nodesets_path}/{WORKER}{partition}", {LIMIT: note})
 
     def _touch_slurmctld(self, stamp: str) -> None:
         """Make the kubelet write changed files now: it looks at a pod when that changes, or every minute."""
@@ -501,7 +501,7 @@ class Roll:
 
     @property
     def _workers(self) -> dict[str, set[str]]:
-        return {f"{_NODESET}{pool}": {*names} for pool, names in self.spec.workers.items()}
+        return {f"{WORKER}{pool}": {*names} for pool, names in self.spec.workers.items()}
 
     @property
     def _path(self) -> str:

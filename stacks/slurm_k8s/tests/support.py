@@ -82,6 +82,7 @@ class SlurmCluster(Cluster):
                 f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
                 PODS: pods,
                 "/api/v1/namespaces/slurm/events": [],
+                f"{NODESETS}/slurm-worker-h100": {"metadata": {"annotations": {}}},
                 f"{REST}/job/7": {"jobs": [job or {"job_state": ["COMPLETED"]}]},
                 **(objects or {}),
             }

@@ -62,7 +62,7 @@ def test_a_closed_partition_stays_closed_through_a_changed_slurm_conf(lab: Lab, 
     job = slurm.submit("true", "-p lab")
     try:
         text = updated(lab, *config_with(lab, other_memory))
-        assert "partition lab is closed (PartitionDown)" in text
+        assert "none ran: partition lab is closed (PartitionDown); the last one passed at" in text
         assert slurm("sinfo -h -p lab -o '%a %l'").split() == ["down", "1:00:00"]
         assert slurm.state(job) == "PENDING"
     finally:

@@ -24,7 +24,11 @@ from tests.support.verdicts import failing
 
 SECRET = "kubernetes:core/v1:Secret"
 PASSWORD = "MOCK-PASSWORD"
-READY = {"passed": True, "reasons": [], "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"}, "drained": {}}
+PROBED = {"passed_at": "2026-11-29T08:00:00+00:00", "nodes": 2, "skipped": ""}
+READY = {
+    "passed": True, "reasons": [], "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"}, "drained": {},
+    "probes": {"h100": PROBED},
+}  # fmt: skip
 PASSED = {
     "format": FORMAT,
     "verdict": "pass",
@@ -181,7 +185,24 @@ def test_the_outputs_name_the_nodes_and_partitions() -> None:
     assert run.outputs["slurm_ready"] is True
     assert run.outputs["slurm_partitions"] == {"h100": "gpu:h100:8"}
     assert run.outputs["login_service"] == "slurm/slurm-login-slinky:22"
-    assert summary(run.outputs)
+    assert "PASS  2 nodes are in Slurm, and jobs get their GPUs" in shown(run)
+    assert "probe  h100: the last one passed at 2026-11-29T08:00:00+00:00 on 2 nodes" in shown(run)
+
+
+def shown(run: Run) -> str:
+    console = Console(width=200, file=StringIO())
+    console.print(summary(run.outputs))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_the_outputs_claim_nothing_of_jobs_where_no_probe_ran() -> None:
+    skipped = {**PROBED, "skipped": "partition h100 is closed (PartitionDown)"}
+    run = up(printed={**READY, "probes": {"h100": skipped}})
+    assert run.error is None
+    assert run.outputs["slurm_probes"] == {"h100": skipped}
+    text = shown(run)
+    assert "jobs get their GPUs" not in text
+    assert "probe  h100: none ran: partition h100 is closed (PartitionDown); the last one passed at" in text
 
 
 def test_nodes_that_are_not_ready_fail_the_update_after_its_outputs_are_exported() -> None:
@@ -207,9 +228,7 @@ def test_an_update_measures_the_nodes_that_are_ready_and_its_outputs_are_those_o
     found = {name: value for name, value in run.outputs.items() if name.startswith("slurm_nccl_")}
     assert found["slurm_nccl_passed"] is True and found["slurm_nccl_busbw_gbps"] == 480.0
     assert found["slurm_nccl_reasons"] == []
-    console = Console(width=200, file=StringIO())
-    console.print(summary(run.outputs))
-    assert "480" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "480" in shown(run)
 
 
 @pytest.mark.parametrize(

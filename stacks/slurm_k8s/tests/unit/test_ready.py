@@ -8,6 +8,7 @@ import hmac
 import json
 import subprocess
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from busbar.kube.client import ApiError
 from stacks.slurm_k8s.package.drain import node_states
-from stacks.slurm_k8s.package.ready import PoolSpec, ReadySpec, ready, works
+from stacks.slurm_k8s.package.ready import PROBED, PoolSpec, ReadySpec, ready, works
 from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
 from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, pools, slurm
 from tests.support.kube_cluster import Clock
@@ -33,12 +34,16 @@ def result(
 
 def test_idle_nodes_and_a_job_with_their_gpus_are_a_pass() -> None:
     cluster = SlurmCluster(node("h100-0"), node("h100-1"))
-    assert result(cluster) == {
+    found = result(cluster)
+    probe = found.pop("probes")["h100"]
+    assert found == {
         "passed": True,
         "reasons": [],
         "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"},
         "drained": {},
     }
+    assert (probe["nodes"], probe["skipped"]) == (2, "")
+    assert datetime.now(UTC) - datetime.fromisoformat(probe["passed_at"]) < timedelta(minutes=1)
     [job] = cluster.submitted
     assert job["job"]["required_nodes"] == ["h100-0", "h100-1"]
     assert job["job"]["tres_per_node"] == "gres/gpu:8"
@@ -105,10 +110,46 @@ def test_a_drain_that_a_person_has_set_is_respected_and_reported() -> None:
     assert cluster.submitted[0]["job"]["required_nodes"] == ["h100-0"]
 
 
-def test_nodes_with_jobs_are_ready_and_are_not_probed() -> None:
-    cluster = SlurmCluster(node("h100-0", "ALLOCATED"), node("h100-1", "MIXED"))
-    assert result(cluster)["passed"] is True
-    assert cluster.submitted == []
+def probed(cluster: SlurmCluster) -> SlurmCluster:
+    """The same cluster, whose NodeSet has the annotation that a probe in the morning has left there."""
+    earlier = SlurmCluster(node("h100-0"), node("h100-1"))
+    result(earlier)
+    [(path, body)] = earlier.patched
+    noted = json.loads(body["metadata"]["annotations"][PROBED])
+    noted["passed_at"] = MORNING
+    cluster.objects[path] = {"metadata": {"annotations": {PROBED: json.dumps(noted)}}}
+    return cluster
+
+
+MORNING = "2026-11-29T08:00:00+00:00"
+BUSY = (node("h100-0", "ALLOCATED"), node("h100-1", "MIXED"))
+
+
+def test_nodes_with_jobs_are_not_probed_and_the_result_says_when_the_last_probe_passed() -> None:
+    cluster, said = probed(SlurmCluster(*BUSY)), list[str]()
+    found = result(cluster, said=said)
+    assert (found["passed"], found["reasons"], cluster.submitted) == (True, [], [])
+    assert found["probes"] == {"h100": {"passed_at": MORNING, "nodes": 2, "skipped": "no node is idle"}}
+    text = f"none ran: no node is idle; the last one passed at {MORNING} on 2 nodes"
+    assert said == [f"pool h100: probe: {text}"]
+
+
+def test_a_pool_in_which_no_probe_has_ever_passed_is_not_a_pass_without_one() -> None:
+    found = result(SlurmCluster(*BUSY))
+    assert found["passed"] is False
+    [reason] = found["reasons"]
+    assert reason == (
+        "pool h100: probe: none ran: no node is idle; none has ever passed. Fix: wait for an idle node in an "
+        "open partition, and raise probe.run by one"
+    )
+
+
+def test_a_probe_that_fails_leaves_the_time_of_the_last_pass() -> None:
+    job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": 10}}}
+    cluster = probed(SlurmCluster(node("h100-0"), node("h100-1"), job=job))
+    found = result(cluster)
+    assert (found["passed"], found["probes"]["h100"]["passed_at"]) == (False, MORNING)
+    assert cluster.patched == []
 
 
 def test_a_login_pod_that_starts_is_waited_for() -> None:
@@ -171,12 +212,15 @@ def test_a_probe_that_does_not_start_is_cancelled() -> None:
 
 def test_a_partition_that_a_person_has_closed_gets_no_probe_and_is_named() -> None:
     job = {"job_state": ["PENDING"], "state_reason": "PartitionDown"}
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"), job=job)
+    cluster = probed(SlurmCluster(node("h100-0"), node("h100-1"), job=job))
     cluster.objects[f"{REST}/job/7"] = {"jobs": [job]}
     said: list[str] = []
     found = result(cluster, said=said)
     assert (found["passed"], found["reasons"], found["drained"]) == (True, [], {})
-    assert said[-1] == "pool h100: partition h100 is closed (PartitionDown), so no probe"
+    assert found["probes"]["h100"]["skipped"] == "partition h100 is closed (PartitionDown)"
+    assert said[-1].startswith(
+        "pool h100: probe: none ran: partition h100 is closed (PartitionDown); the last"
+    )
     assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
 
 
