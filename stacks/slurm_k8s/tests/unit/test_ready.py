@@ -233,6 +233,13 @@ def test_pods_over_tcp_need_no_locked_memory() -> None:
 CONTROLLER = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm/controllers/slurm"
 
 
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time stands still: the first question imports the judge, which takes seconds on a busy machine."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+
+
 def with_late_job(ended: int, conf: str = "") -> SlurmCluster:
     """Two nodes that a job does not leave, which ended so many seconds ago."""
     cluster = SlurmCluster(node("h100-0", "COMPLETING"), node("h100-1", "COMPLETING"))
@@ -244,6 +251,7 @@ def with_late_job(ended: int, conf: str = "") -> SlurmCluster:
     return cluster
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does() -> None:
     def reasons(ended: int, conf: str = "") -> list[str]:
         given = slurm()
@@ -259,6 +267,7 @@ def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does(
     assert reasons(290, "KillWait=180") == []
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_busbar_nodes_names_the_nodes_that_a_job_does_not_leave() -> None:
     text = "in Slurm: job 9 has been completing for 130 s, expected at most 120 s"
     assert node_states(with_late_job(130)) == {"gpu-1": text, "gpu-2": text}
