@@ -73,8 +73,8 @@ class Capability:
     commands: str
     """Module with `register`, which adds the commands, if any. With a project it has `describe`, for
     check-config."""
-    schema: str | None = None
-    """Module with `stack_schema`, if there is a Pulumi project, which is called busbar-NAME."""
+    config: str | None = None
+    """The ProjectConfig of its Pulumi project, which is called busbar-NAME, if there is one."""
     gate: Gate | None = None
     """The gate of the updates of that project."""
     steps: Mapping[str, str] = field(default_factory=dict)
@@ -96,8 +96,8 @@ class Capability:
     nodes: str | None = None
     """Function of an Api by which `busbar nodes` names Nodes that start no jobs: Node -> why."""
     ready: str | None = None
-    """Function by which `busbar verify` asks whether it works, if it has no hosts of its own: the path of a
-    stack file, the outputs of its cluster, an Api -> Findings. Raises ApiError."""
+    """Function by which `busbar verify` and the end of every update with a gate ask whether it works, if it
+    has no hosts of its own: its configuration, the ClusterOutputs, an Api -> Findings. Raises ApiError."""
     waits: Collection[str] = ()
     """The steps of its project that wait until it works, which `up --converge cluster` runs again."""
     jobs: str | None = None
@@ -139,9 +139,17 @@ class Capability:
         """The function of `busbar measure` for a stack file. Raises as `on_hosts`."""
         return pkgutil.resolve_name(self.measure) if self.measure else self.on_hosts(path).measure
 
+    def problems(self, config: Any, cluster: Any, api: Any) -> list[Any]:
+        """The Findings of `ready`. Raises ApiError."""
+        return [*pkgutil.resolve_name(self.ready)(config, cluster, api)] if self.ready else []
+
+    def read(self, path: Path) -> Any:
+        """The configuration in a stack file of its project. Raises ConfigError."""
+        return pkgutil.resolve_name(str(self.config)).read(path)
+
     def stack_schema(self) -> dict[str, Any] | None:
         """The JSON Schema of `stacks/<name>/Pulumi.<stack>.yaml`; None without a Pulumi project."""
-        return importlib.import_module(self.schema).stack_schema() if self.schema else None
+        return pkgutil.resolve_name(self.config).schema() if self.config else None
 
 
 @cache

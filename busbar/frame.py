@@ -6,7 +6,7 @@ Each part can be used without the others. `busbar/components/frame.py` is the pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, StrictBool, ValidationError
@@ -19,7 +19,6 @@ from busbar.finding import Finding, KeyPath, path_of, with_fix
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.nodes import NODES, Node
 from busbar.kube.pods import namespace_report
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import ConfigModel, OutputModel, StrictModel, problems
 from busbar.operations.verify import CLUSTER
 from busbar.text import listed
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-POLL_SECONDS = 5.0
 _RELEASE = "meta.helm.sh/release-name"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 # Kind of a workload -> its path below the namespace, and where it has the numbers of wanted and ready pods.
@@ -119,31 +117,17 @@ def without_class(api: Api, wanted: str | None, where: KeyPath) -> Iterator[Find
         yield Finding(where, f"{what}; the cluster has {names or 'none'}", "name one, or create it first")
 
 
-def left_after(
-    seconds: float,
-    look: Callable[[], Iterable[Finding]],
-    clock: Clock,
-    progress: ProgressCallback,
-) -> list[str]:
-    """Look until there are no findings, or for this time. Returns those that are left as texts."""
-    reasons: list[str] = []
-
-    def looked() -> bool | Pending:
-        reasons[:] = [with_fix(each.what, each.fix) for each in look()]
-        return Pending(reasons[0]) if reasons else True
-
-    try:
-        wait_until(looked, Deadline(clock, seconds), poll_seconds=POLL_SECONDS, progress=progress)
-    except TimedOut as error:
-        return reasons or [error.state]
-    return []
-
-
 class CheckResult(StrictModel):
     """The result of a step that checks at the end of an update; a subclass adds fields with defaults."""
 
     passed: StrictBool
     reasons: list[str]
+
+    @classmethod
+    def of(cls, problems: Iterable[Finding], **fields: Any) -> Self:
+        """A pass if there are no problems, which busbar.kube.wait.lasting finds where a step waits."""
+        reasons = [with_fix(each.what, each.fix) if each.host == CLUSTER else str(each) for each in problems]
+        return cls(passed=not reasons, reasons=reasons, **fields)
 
     @classmethod
     def read(cls, printed: str | None, step: str) -> Self:

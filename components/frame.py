@@ -6,8 +6,9 @@ A program refuses a cluster that has not passed, installs its charts and objects
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +18,11 @@ from pulumi_command import local
 from pydantic import BaseModel
 
 from busbar.capability import Capability
-from busbar.components.engine.cluster import create_cluster_provider, create_privileged_namespace
+from busbar.components.engine.cluster import (
+    create_cluster_provider,
+    create_privileged_namespace,
+    refuse_changes,
+)
 from busbar.components.engine.helm import HelmOperator, Installed, check_after_deletions
 from busbar.components.engine.local_command import create_cluster_command, digest_in_first_folder
 from busbar.components.engine.stack import (
@@ -29,7 +34,9 @@ from busbar.components.engine.stack import (
     refuse_other_cluster,
 )
 from busbar.config.project import ProjectConfig
+from busbar.finding import Finding
 from busbar.frame import GateConfig, InstalledChart, OnCluster
+from busbar.kube.client import Api
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator
 from busbar.outputs import ClusterOutputs
@@ -62,13 +69,12 @@ class Installation(Generic[C]):
         operator: Operator,
         chart: InstalledChart,
         opts: pulumi.ResourceOptions,
-        *,
-        image: str | None = None,
-        await_ready: bool = False,
+        **more: Any,
     ) -> HelmOperator:
         """Register the namespace and the release of a chart, or nothing unless it is enabled.
 
-        `image` and `await_ready`: as in busbar.components.engine.helm.create_release.
+        `more`: `image`, `await_ready`, `before_change` and `keep_namespace` of
+        busbar.components.engine.helm.create_release.
         """
         release = HelmOperator(
             operator,
@@ -77,9 +83,8 @@ class Installation(Generic[C]):
             kubeconfig=self.cluster.kubeconfig,
             config=chart,
             chart=chart,
-            image=image,
-            await_ready=await_ready,
             helm_values=self.helm_values,
+            **more,
         )
         release.register_outputs({"version": release.version})
         self.made.extend(release.installed)
@@ -119,6 +124,17 @@ class Installation(Generic[C]):
             triggers=[asked, *triggers],
         )
 
+    def step_at_removal(
+        self, name: str, step: str, spec: BaseModel, opts: pulumi.ResourceOptions
+    ) -> local.Command:
+        """Register a step that runs when the engine deletes it: before all that it depends on is deleted.
+
+        Where it fails, all of that stays.
+        """
+        plain = spec.model_dump(mode="json")
+        command = f"step {self.name} {step}"
+        return create_cluster_command(name, command, plain, self.cluster.kubeconfig, opts, at_removal=True)
+
 
 def run(
     capability: Capability,
@@ -128,12 +144,15 @@ def run(
     *,
     outputs: type[BaseModel],
     refusals: Callable[[ClusterOutputs, C], Iterable[str]] = lambda *_: (),
+    unchangeable: Callable[[C, Api], Sequence[Finding]] | None = None,
 ) -> None:
     """Run the program in `file`, which has the folder `helm_values` beside it.
 
     `install` registers its resources; the values that it returns are exported by the fields of `outputs`.
-    `refusals`: why nothing may be installed on a cluster that has passed, each with its fix. The section of
-    the configuration that the gate names is a GateConfig.
+    `refusals`: why nothing may be installed on a cluster that has passed, each with its fix. `unchangeable`:
+    finds changes that what is on the cluster cannot follow, in a preview too. The section of the
+    configuration that the gate names is a GateConfig; with it the end of the update asks what `ready` of the
+    capability finds.
     """
     gate = capability.gate
     assert gate is not None  # Each capability with a project has one.
@@ -147,13 +166,16 @@ def run(
         if found := [f"{config.cluster}: {each}" for each in refusals(cluster, config)]:
             raise pulumi.RunError("\n".join(found))
         await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
+        if unchangeable:
+            await refuse_changes(cluster.kubeconfig, partial(unchangeable, config))
         provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
         helm_values = Path(file).resolve().parent / "helm_values"
         on = Installation(capability.name, config, cluster, helm_values, provider)
         built = install(on)
-        check_after_deletions(cluster.kubeconfig, on.made)
-        export_all({name: built[name] for name in outputs.model_fields})
         section: GateConfig = getattr(config, gate.raised.partition(".")[0])
+        ready = partial(capability.problems, config, cluster) if section.is_gate else None
+        check_after_deletions(cluster.kubeconfig, on.made, ready)
+        export_all({name: built[name] for name in outputs.model_fields})
         await fail_unless_passed(built, enforce=section.is_gate, gate=gate.refusal)
 
     end_quietly_when_interrupted()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from busbar.capability import Capability
 from busbar.cli.stack.errors import NO_STACK
 from busbar.cli.stackfile import SecretError, read_outputs, read_state
 from busbar.config import stackfile
@@ -18,6 +18,7 @@ from busbar.helm.releases import statuses
 from busbar.kube.client import ApiError, RestApi
 from busbar.names import CLUSTER_ID
 from busbar.operations.verify import CLUSTER, Verified, drift, installed
+from busbar.outputs import ClusterOutputs, ContractError
 
 _REFERENCE = "pulumi:pulumi:StackReference"
 RELEASE = "kubernetes:helm.sh/v3:Release"
@@ -63,14 +64,15 @@ def differences(found: Consumed) -> list[Difference]:
     return charts.differences(found.api, found.releases) if found.api else []
 
 
-def verify(path: Path, ready: str | None) -> Verified:
-    """Compare a stack, as Operations do. `ready`: of its capability. Raises SecretError."""
-    found = [*_findings(path, ready)]
+def verify(path: Path, capability: Capability) -> Verified:
+    """Compare a stack, as Operations do. Raises ConfigError and SecretError."""
+    found = [*_findings(path, capability)]
     names = dict.fromkeys([CLUSTER, *(each.host for each in found)])
     return Verified([(name, "") for name in names], found)
 
 
-def _findings(path: Path, ready: str | None) -> Iterator[Finding]:
+def _findings(path: Path, capability: Capability) -> Iterator[Finding]:
+    config = capability.read(path)
     on = consumed(read_state(stackfile.stack_of(path), path.parent), path.parent)
     if on.api is None:
         fix = Fix(command=("destroy" if on.gone else "up", STACK))
@@ -81,7 +83,9 @@ def _findings(path: Path, ready: str | None) -> Iterator[Finding]:
         for each in differences(on):
             refused = Finding((CLUSTER,), each.what, "repair what the API server names", kind="site")
             yield refused if each.refused else drift(CLUSTER, each.what)
-        if ready:
-            yield from pkgutil.resolve_name(ready)(path, on.outputs, on.api)
+        yield from capability.problems(config, ClusterOutputs.from_dict(on.outputs), on.api)
     except ApiError as error:
         yield Finding((CLUSTER,), f"it cannot be compared: {error}", error.fix, kind="unknown")
+    except ContractError as error:
+        what = f"the outputs of {config.cluster} cannot be read: {error}"
+        yield Finding((CLUSTER,), what, f"busbar up on {config.cluster}", kind="unknown")

@@ -74,8 +74,7 @@ def verify(path: Path) -> Verified:
     if capability and not capability.operations:
         from busbar.cli import charts
 
-        capability.describe(path)  # Raises ConfigError.
-        return charts.verify(path, capability.ready)
+        return charts.verify(path, capability)
     return operations_of(path).verify(path)
 
 

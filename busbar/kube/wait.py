@@ -6,7 +6,7 @@ Time is passed in, so that a test of a 30-minute wait takes no time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, TypeVar
@@ -121,19 +121,29 @@ def wait_until(
         deadline.pause(poll_seconds if found.poll_seconds is None else found.poll_seconds)
 
 
-def lasting(look: Callable[[], list[Finding]], clock: Clock) -> list[Finding]:
-    """Return what `look` still finds after 60 s: a server that was restarted needs some seconds.
+def lasting(
+    look: Callable[[], Iterable[Finding]],
+    clock: Clock,
+    seconds: float = LASTING_SECONDS,
+    *,
+    poll_seconds: float = 2,
+    progress: ProgressCallback | None = None,
+    retry_on: Callable[[ApiError], bool] = attrgetter("transient"),
+) -> list[Finding]:
+    """Return what `look` still finds after so many seconds; nothing as soon as it finds nothing.
 
-    Raises ApiError, and TimedOut where the API is not responding.
+    By default after 60 s: a server that was restarted needs some seconds. The others are those of
+    `wait_until`. Raises ApiError, and TimedOut where the API is not responding.
     """
     last: list[Finding] = []
 
     def is_over() -> bool | Pending:
         last[:] = look()
-        return not last or Pending("; ".join(f"{each.host}: {each.what}" for each in last))
+        return not last or Pending(str(last[0]))
 
+    deadline = Deadline(clock, seconds)
     try:
-        wait_until(is_over, Deadline(clock, LASTING_SECONDS), poll_seconds=2)
+        wait_until(is_over, deadline, poll_seconds=poll_seconds, progress=progress, retry_on=retry_on)
     except TimedOut as timeout:
         if timeout.error:
             raise

@@ -227,16 +227,19 @@ class HelmOperator(pulumi.ComponentResource):
         taints: Sequence[Taint] = (),
         image: str | None = None,
         await_ready: bool = False,
+        before_change: Callable[[Api], None] | None = None,
+        keep_namespace: bool | None = None,
         helm_values: Path = HELM_VALUES,
     ) -> None:
         """`config`: its section of the configuration. `helm_values`: the folder with its values. The others
-        are those of `create_release`."""
+        are those of `create_release`; `before_change` takes the place of the check of skipped releases."""
         super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
         self._operator, self._kubeconfig = operator, kubeconfig
         self._values = operator.values(helm_values, config, taints)
         self._made: list[InstalledRelease] = []
         self.version = pulumi.Output.from_input(None)
         if config.enabled:
+            check = partial(check_upgrade, operator, chart) if operator.releases else None
             made = create_release(
                 name,
                 operator,
@@ -247,11 +250,17 @@ class HelmOperator(pulumi.ComponentResource):
                 timeout_seconds=config.timeout_seconds,
                 image=image,
                 await_ready=await_ready,
-                before_change=partial(check_upgrade, operator, chart) if operator.releases else None,
+                before_change=before_change or check,
+                keep_namespace=keep_namespace,
             )
             self._made, self.version = [made], made.version
         self.releases = [each.release for each in self._made]
         self.installed = [each for made in self._made for each in made.installed]
+
+    @property
+    def changes(self) -> pulumi.Output[Any]:
+        """A `replacement_trigger` that changes as `changes` says."""
+        return changes(*self._made)
 
     def _wait_for_devices(
         self,
@@ -268,7 +277,7 @@ class HelmOperator(pulumi.ComponentResource):
             "wait allocatable",
             self._operator.wait_request(config, resource, nodes),
             self._kubeconfig,
-            pulumi.ResourceOptions(parent=self, depends_on=after, replacement_trigger=changes(*self._made)),
+            pulumi.ResourceOptions(parent=self, depends_on=after, replacement_trigger=self.changes),
             triggers=[digest(self._values), *triggers, config.version],
         )
 

@@ -14,7 +14,7 @@ from pulumi_command import local, remote
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
 from busbar import names
-from busbar.components.engine.local_command import busbar_command
+from busbar.components.engine.local_command import busbar_command, create_hosts_command
 from busbar.config import Bastion, Ssh
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Host, Login, key_digest
@@ -231,12 +231,4 @@ def _create_removal(
     opts: pulumi.ResourceOptions,
     create: str | None = None,
 ) -> local.Command:
-    return local.Command(
-        name,
-        create=create,
-        delete=busbar_command("remove", command),
-        stdin=stdin,
-        add_previous_output_in_env=False,
-        logging=local.Logging.STDERR,
-        opts=opts,
-    )
+    return create_hosts_command(name, f"remove {command}", stdin, opts, at_removal=True, create=create)

@@ -25,16 +25,18 @@ def create_cluster_command(
     triggers: Sequence[pulumi.Input[Any]] = (),
     *,
     with_previous_result: bool = False,
+    at_removal: bool = False,
 ) -> local.Command:
     """Register `busbar COMMAND` on the cluster, with the JSON of `spec` on stdin and its result on stdout.
 
     It runs again when `triggers` or `spec` change. `with_previous_result`: the environment of the command has
-    its previous output, unless `triggers` have changed. The kubeconfig is a secret variable of the process:
-    not in its arguments, not on disk.
+    its previous output, unless `triggers` have changed. `at_removal`: it runs at its deletion only, which a
+    change of `triggers` would be. The kubeconfig is a secret variable of the process: not in its arguments,
+    not on disk.
     """
     stdin = spec.apply(_json) if isinstance(spec, pulumi.Output) else _json(spec)
     environment = {KUBECONFIG_TEXT: pulumi.Output.secret(kubeconfig)}
-    more = {"environment": environment, "triggers": list(triggers)}
+    more: dict[str, Any] = {"environment": environment, "triggers": list(triggers), "at_removal": at_removal}
     return create_hosts_command(name, command, stdin, opts, with_previous_result=with_previous_result, **more)
 
 
@@ -49,16 +51,17 @@ def create_hosts_command(
     opts: pulumi.ResourceOptions,
     *,
     with_previous_result: bool = False,
+    at_removal: bool = False,
     **more: Any,
 ) -> local.Command:
     """Register `busbar COMMAND` on hosts; `stdin` has the login.
 
-    `with_previous_result`: the environment of the command has its previous output. `more`: arguments of the
-    Command.
+    `with_previous_result`: the environment of the command has its previous output. `at_removal`: it runs at
+    its deletion only. `more`: arguments of the Command.
     """
+    more["delete" if at_removal else "create"] = busbar_command(*command.split())
     return local.Command(
         name,
-        create=busbar_command(*command.split()),
         stdin=stdin,
         # stdout is the result and becomes an output; the progress is on stderr.
         logging=local.Logging.STDERR,

@@ -14,7 +14,7 @@ CAPABILITY = Capability(
     name="training",
     help="Configure, read and judge training runs.",
     commands="stacks.training.package.commands",
-    schema="stacks.training.package.config",
+    config="stacks.training.package.config:CONFIG",
     gate=GATE,
     steps={
         "collect": "stacks.training.package.collect:collect_run",

@@ -14,7 +14,7 @@ CAPABILITY = Capability(
     name="watch",
     help="Refresh the series of a monitored cluster.",
     commands="stacks.watch.package.commands",
-    schema="stacks.watch.package.config",
+    config="stacks.watch.package.config:CONFIG",
     gate=GATE,
     steps={
         "survey": "stacks.watch.package.check:survey",

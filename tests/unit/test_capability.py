@@ -20,7 +20,7 @@ DOOR = """
 from busbar.capability import Capability, Gate
 
 CAPABILITY = Capability(
-    name={name!r}, help="", commands="{module}", schema="{module}",
+    name={name!r}, help="", commands="{module}", config="{module}:CONFIG",
     gate=Gate("probe_version", "probe_passed", "probe_reasons", "probe failed", "probe.run", "{module}"),
 )
 """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from busbar.exits import USAGE
 if TYPE_CHECKING:
     from busbar.config import Finding
     from busbar.kube.client import RestApi
+    from busbar.outputs import ClusterOutputs
     from stacks.training.package.config import Training
 
 
@@ -65,23 +66,17 @@ def _describe(training: Training) -> Iterator[str]:
         yield f"Training Operator: {operator.image}"
 
 
-def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
+def ready(training: Training, cluster: ClusterOutputs, api: RestApi) -> list[Finding]:
     """Find what of the installed software does not work (busbar.capability.Capability.ready)."""
-    from busbar.finding import Finding
     from busbar.frame import unready
-    from busbar.operations.verify import CLUSTER
-    from busbar.outputs import ClusterOutputs
-    from stacks.training.package import config, networks, storage, target, trainer
+    from stacks.training.package import networks, storage, target, trainer
 
     charts = (trainer.TRAINER, trainer.TRAINING_OPERATOR, networks.MULTUS)
-    found = [*unready(api, [each.namespace for each in charts])]
-    training = config.read(path)
-    try:
-        training = target.with_cluster_export(ClusterOutputs.from_dict(outputs), training)
-    except ValueError as error:
-        what, fix = f"the export of the cluster is not known: {error}", f"busbar up on {training.cluster}"
-        return [*found, Finding((CLUSTER,), what, fix, kind="unknown")]
-    return [*found, *storage.unbound(api, training.storage, training.namespace)]
+    claimed = target.with_cluster_export(cluster, training).storage
+    return [
+        *unready(api, [each.namespace for each in charts]),
+        *storage.unbound(api, claimed, training.namespace),
+    ]
 
 
 def check(

@@ -6,19 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from busbar.finding import Finding
-from busbar.frame import CheckResult, crds_of, left_after, not_of_release, refuse, unready, without_class
+from busbar.frame import CheckResult, crds_of, not_of_release, refuse, unready, without_class
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Clock, ProgressCallback
+from busbar.kube.wait import Clock, ProgressCallback, lasting
 from busbar.models import StrictModel
 from busbar.operations.verify import CLUSTER
+from busbar.outputs import ClusterOutputs
 from busbar.text import listed
-from stacks.watch.package import config, render
+from stacks.watch.package import render
 from stacks.watch.package.config import Stack, Watch
 from stacks.watch.package.manifests import CRDS, METRICS, PORT, RAILS, STACK
 from stacks.watch.package.series import CONFIG_MAP, FILE
@@ -27,6 +27,7 @@ Port = tuple[str, ...]
 """Device and port number, as node_exporter labels them."""
 
 PROMETHEUS_PORT = 9090
+POLL_SECONDS = 5
 _IN_PARALLEL = 32
 _WRITTEN = re.compile(r"^busbar_metrics_written_timestamp_seconds (\S+)$", re.MULTILINE)
 _EXPECTED = re.compile(r'^busbar_node_rails_expected\{node="([^"]+)".*\} (\d+)$', re.MULTILINE)
@@ -103,13 +104,12 @@ class Result(CheckResult):
 def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
     """The step `check`: look until there are no problems, or until the deadline. Returns a Result."""
     seen = _Look(api, spec)
-    reasons = left_after(spec.deadline_seconds, seen.problems, clock, progress)
-    return Result(passed=not reasons, reasons=reasons, nodes=len(seen.read)).model_dump()
+    found = lasting(seen.problems, clock, spec.deadline_seconds, poll_seconds=POLL_SECONDS, progress=progress)
+    return Result.of(found, nodes=len(seen.read)).model_dump()
 
 
-def ready(path: Path, outputs: Mapping[str, Any], api: Api) -> list[Finding]:
+def ready(watch: Watch, cluster: ClusterOutputs, api: Api) -> list[Finding]:
     """Find what of the monitoring does not work now (busbar.capability.Capability.ready)."""
-    watch = config.read(path)
     installed = [STACK.namespace] if watch.stack.enabled else []
     return [*unready(api, [watch.namespace, *installed]), *_Look(api, CheckSpec.of(watch)).problems()]
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from busbar.capability import Capability
 from busbar.cli import charts
 from busbar.finding import Finding
 from busbar.helm import drift
 from busbar.helm.drift import Difference
 from busbar.kube.client import ApiError
+from busbar.outputs import ClusterOutputs
+from tests.support.measured import outputs
 
 RESOURCES: list[dict[str, Any]] = [
     {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
@@ -24,14 +26,27 @@ RESOURCES: list[dict[str, Any]] = [
         "inputs": {"namespace": "slurm", "name": "slurm"},
     },
 ]
-OUTPUTS = {"cluster_id": "11", "kubeconfig": "text"}
+OUTPUTS = {**outputs(), "cluster_id": "11", "kubeconfig": "text"}
 PATCHED = Difference("/x", {}, "NodeSet slurm/lab: spec.replicas is 1, expected 2")
 REFUSED = Difference("/y", {}, "Service slurm/x cannot be compared: no", refused=True)
 
 
-def works(path: Path, outputs: dict[str, Any], api: object) -> list[Finding]:
-    assert outputs == OUTPUTS
+def works(config: object, cluster: ClusterOutputs, api: object) -> list[Finding]:
+    assert cluster.cluster_id == "11"
     return [Finding(("worker-1",), "no node of Slurm", "repair it", kind="site")]
+
+
+class Config:
+    """The configuration of a probe."""
+
+    cluster = "o/busbar/site"
+
+    @classmethod
+    def read(cls, path: Path) -> type[Config]:
+        return cls
+
+
+PROBE = Capability(name="probe", help="", commands="", config=f"{__name__}:Config", ready=f"{__name__}:works")
 
 
 def rows(
@@ -40,6 +55,7 @@ def rows(
     resources: list[dict[str, Any]] = RESOURCES,
     cluster: str = "11",
     status: str = "deployed",
+    **change: Any,
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """The fixes, and host and difference of each row."""
 
@@ -52,17 +68,14 @@ def rows(
 
     state = json.dumps({"deployment": {"resources": resources}})
     monkeypatch.setattr(charts, "read_state", lambda *_: state)
-    monkeypatch.setattr(charts, "read_outputs", lambda *_: json.dumps({**OUTPUTS, "cluster_id": cluster}))
+    monkeypatch.setattr(
+        charts, "read_outputs", lambda *_: json.dumps({**OUTPUTS, **change, "cluster_id": cluster})
+    )
     monkeypatch.setattr(charts, "RestApi", lambda _: object())
     monkeypatch.setattr(charts, "statuses", lambda _: {("slurm", "slurm"): status})
     monkeypatch.setattr(drift, "differences", compared)
-    found = charts.verify(Path("Pulumi.dev.yaml"), f"{__name__}:works" if cluster == "11" else None)
+    found = charts.verify(Path("Pulumi.dev.yaml"), PROBE)
     return [*found.fixes("dev")], [(each.host, each.what) for each in found.drift]
-
-
-@pytest.fixture(autouse=True)
-def question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pkgutil, "resolve_name", lambda _: works)
 
 
 def test_a_changed_object_is_converged_and_what_does_not_work_has_its_own_fix(
@@ -80,6 +93,12 @@ def test_a_changed_object_is_converged_and_what_does_not_work_has_its_own_fix(
 def test_a_release_that_is_not_deployed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _, [first, *_] = rows(monkeypatch, status="failed")
     assert first == ("cluster", "Helm release slurm/slurm is failed, expected deployed")
+
+
+def test_outputs_of_the_cluster_that_cannot_be_read_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixes, [(_, what)] = rows(monkeypatch, contract_version=9)
+    assert what.startswith("the outputs of o/busbar/site cannot be read: ")
+    assert fixes == ["cluster: busbar up on o/busbar/site"]
 
 
 def test_without_an_answer_nothing_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:

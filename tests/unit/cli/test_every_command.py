@@ -123,7 +123,7 @@ def test_the_project_option_finds_a_stack_from_elsewhere(
     assert busbar("check-config", "prod").exit_code == 64
 
 
-@pytest.mark.parametrize("project", ["busbar", *(each.name for each in capabilities() if each.schema)])
+@pytest.mark.parametrize("project", ["busbar", *(each.name for each in capabilities() if each.config)])
 @pytest.mark.parametrize(
     "words", [words for words in ON_A_STACK if words not in WITHOUT_CONFIG], ids=" ".join
 )

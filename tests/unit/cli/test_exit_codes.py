@@ -119,7 +119,7 @@ READS_IT = [words for words in SHOWN_WORDS if words not in {*FIRST, "support-bun
 def test_an_invalid_stack_file_is_64_in_every_command(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    name = next((each.name for each in capabilities() if each.schema and words.startswith(each.name)), "")
+    name = next((each.name for each in capabilities() if each.config and words.startswith(each.name)), "")
     project, key = (f"busbar-{name}", name) if name else ("busbar", "cluster")
     (tmp_path / "Pulumi.yaml").write_text(f"name: {project}\n")
     config = f"{{'{project}:other': {{}}, '{project}:{key}': {{}}}}"

@@ -17,7 +17,7 @@ ON_HOSTS += ["hosts keys {}", "drain {} gpu-1", "uncordon {} gpu-1", "diagnose {
 OF_MEASUREMENTS = ("measure", "history")
 OF_K3S = ("snapshots {}", "restore {} --snapshot x")
 WITH_HOSTS = [each for each in capabilities() if each.operations]
-WITHOUT = [each for each in capabilities() if each.schema and not each.operations]
+WITHOUT = [each for each in capabilities() if each.config and not each.operations]
 
 
 def name(capability: Capability) -> str:

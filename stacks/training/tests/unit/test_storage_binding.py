@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar.exits import Failed
 from busbar.kube.nodes import NODES
@@ -18,9 +16,9 @@ from stacks.training.package.storage import (
     claim_name,
     read_binding,
 )
-from stacks.training.tests.support import configured, training
+from stacks.training.tests.support import cluster as cluster_outputs
+from stacks.training.tests.support import training
 from tests.support.kube_cluster import Clock, Cluster, unreachable, warning
-from tests.support.measured import outputs
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIM = "/api/v1/namespaces/busbar-training/persistentvolumeclaims/shared-1"
@@ -174,39 +172,30 @@ APPS = "/apis/apps/v1/namespaces"
 OPERATORS = ("kubeflow-system", "training-operator", "multus")
 
 
-def verified(folder: Path, found: dict[str, Any], storage: dict[str, Any], **change: Any) -> list[str]:
-    """What `busbar verify` shows of a cluster with these objects only. `change`: of its outputs."""
-    file = folder / "Pulumi.prod.yaml"
-    config = {"busbar-training:training": configured(storage=storage)}
-    file.write_text(yaml.safe_dump({"config": config}))
+def verified(found: dict[str, Any], storage: dict[str, Any]) -> list[str]:
+    """What `busbar verify` shows of a cluster with these objects only."""
     lists = [
         f"{APPS}/{name}/{kind}s" for name in OPERATORS for kind in ("deployment", "daemonset", "statefulset")
     ]
     core = [f"/api/v1/namespaces/{name}/{kind}" for name in OPERATORS for kind in ("pods", "events")]
     api = Cluster({**{path: [] for path in (*lists, *core, NODES)}, **found})
-    return [each.what for each in ready(file, {**outputs(), **change}, api)]  # type: ignore[arg-type]
+    given = training(storage=storage)
+    return [each.what for each in ready(given, cluster_outputs(), api)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("phase", "said"), [("Bound", []), ("Pending", ["Pending"]), ("Lost", ["Lost"]), (None, ["missing"])]
 )
-def test_a_claim_that_is_not_bound_any_more_is_found(
-    phase: str | None, said: list[str], tmp_path: Path
-) -> None:
+def test_a_claim_that_is_not_bound_any_more_is_found(phase: str | None, said: list[str]) -> None:
     name = claim_name(training(storage=CLASS).storage)
     path = f"/api/v1/namespaces/busbar-training/persistentvolumeclaims/{name}"
     found = {path: claim(phase)} if phase else {}
     what = f"PersistentVolumeClaim busbar-training/{name} is {{}}, expected Bound"
-    assert verified(tmp_path, found, CLASS) == [what.format(each) for each in said]
+    assert verified(found, CLASS) == [what.format(each) for each in said]
 
 
-def test_outputs_that_cannot_be_read_leave_the_claim_unknown(tmp_path: Path) -> None:
-    [what] = verified(tmp_path, {}, CLASS, contract_version=1)
-    assert what.startswith("the export of the cluster is not known: unsupported contract_version 1")
-
-
-def test_an_operator_that_does_not_run_is_found_and_without_a_claim_none_is_asked_for(tmp_path: Path) -> None:
+def test_an_operator_that_does_not_run_is_found_and_without_a_claim_none_is_asked_for() -> None:
     controller = {"metadata": {"name": "controller"}, "spec": {"replicas": 1}, "status": {}}
     found = {f"{APPS}/kubeflow-system/deployments": [controller]}
     said = ["Deployment kubeflow-system/controller has 0 of 1 pods ready"]
-    assert verified(tmp_path, found, {"mode": "path", "path": "/mnt/shared"}) == said
+    assert verified(found, {"mode": "path", "path": "/mnt/shared"}) == said

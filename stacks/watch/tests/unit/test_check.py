@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import yaml
+import pytest
 
 from busbar.kube.client import ApiError
+from busbar.kube.wait import TimedOut
 from stacks.watch.package import check as check_of
 from stacks.watch.package.check import CheckSpec, check, ready
-from stacks.watch.tests.support import EXISTING, INSTALL, Served, configured, watch
+from stacks.watch.tests.support import EXISTING, INSTALL, Served, cluster, watch
 from tests.support.kube_cluster import Clock
 
 SPACE = "/api/v1/namespaces/busbar-watch"
@@ -204,23 +204,20 @@ def test_a_cluster_of_which_nothing_is_expected_is_no_pass() -> None:
     assert reason.startswith(f"{expected}. Fix: ")
 
 
-def test_an_api_that_does_not_answer_until_the_deadline_is_the_reason() -> None:
+def test_an_api_that_does_not_answer_until_the_deadline_fails_the_step() -> None:
     site = Site()
     site.failures = [ApiError("GET", None, "refused")] * 1000
-    found = result(site)
-    assert found["passed"] is False
-    assert found["reasons"] == ["waiting for the API: GET: refused"]
+    with pytest.raises(TimedOut, match="waiting for the API: GET: refused"):
+        result(site)
 
 
-def test_verify_names_what_the_check_would_and_workloads_without_their_pods(tmp_path: Path) -> None:
-    file = tmp_path / "Pulumi.prod.yaml"
-    file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack=INSTALL)}}))
-    site = Site()
-    assert ready(file, {}, site) == []
+def test_verify_names_what_the_check_would_and_workloads_without_their_pods() -> None:
+    given, site = watch(stack=INSTALL), Site()
+    assert ready(given, cluster(), site) == []
     operator = {"metadata": {"name": "operator"}, "spec": {"replicas": 1}, "status": {}}
     site.workloads = {"/apis/apps/v1/namespaces/kube-prometheus-stack/deployments": [operator]}
     site.prometheus = []
-    assert [(each.path, each.kind) for each in ready(file, {}, site)] == [(("cluster",), "site")] * 2
-    unready, without = ready(file, {}, site)
+    assert [(each.path, each.kind) for each in ready(given, cluster(), site)] == [(("cluster",), "site")] * 2
+    unready, without = ready(given, cluster(), site)
     assert unready.what == "Deployment kube-prometheus-stack/operator has 0 of 1 pods ready"
     assert without.what.startswith("no Prometheus runs")
