@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +80,26 @@ def row_text(line: bytes) -> str | None:
     return f"{size(int(found[1]))}: {values[2]} GB/s out of place, {values[6]} GB/s in place"
 
 
-class _Collector(Collector[ParsedLog, Verdict]):
-    """One run of the command."""
+class NcclCollector(Collector[ParsedLog, Verdict]):
+    """A collector of measurements."""
 
     read = staticmethod(read_lines)
     progress_text = staticmethod(row_text)
+
+    @property
+    @abstractmethod
+    def origin(self) -> str:
+        """The job that printed the log, for the report."""
+
+    def report(self, verdict: Verdict) -> str:
+        write_html(verdict, self.archive.report, Origin.of(str(self.archive.log), f" of {self.origin}"))
+        busbw = "no bandwidth" if verdict.busbw_gbps is None else f"{verdict.busbw_gbps:g} GB/s"
+        return f"{busbw}; report: {self.archive.report}"
+
+
+class _Collector(NcclCollector):
+    """One run of the command."""
+
     cause_of_loss = (
         ": the kubelet has probably rotated the log faster than it was read. Fix: raise "
         "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
@@ -111,18 +127,16 @@ class _Collector(Collector[ParsedLog, Verdict]):
         self.record: Record | None = None
         self.config_map: str | None = None
 
+    @property
+    def origin(self) -> str:
+        return f"MPIJob {self._spec.namespace}/{self._spec.job}"
+
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
         verdict = judge_log(log, Expectation.model_validate(self._spec.expectation), outcome)
         self._refuse(verdict)
         self.record = self._record(log, outcome)
         return verdict
-
-    def report(self, verdict: Verdict) -> str:
-        job = f"{self._spec.namespace}/{self._spec.job}"
-        write_html(verdict, self.archive.report, Origin.of(str(self.archive.log), f" of MPIJob {job}"))
-        busbw = "no bandwidth" if verdict.busbw_gbps is None else f"{verdict.busbw_gbps:g} GB/s"
-        return f"{busbw}; report: {self.archive.report}"
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
         return JobOutcome(self.outcome_or_suspend(wait_seconds=0).succeeded, never.reasons)

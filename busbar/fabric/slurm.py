@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from busbar.collect.collector import row_text
+from busbar.collect.collector import NcclCollector
 from busbar.collect.spec import settings_with
 from busbar.fabric.measure.history import append
 from busbar.hosts.inventory import Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import JOB, Archive, Record
 from busbar.judge.checks import JobOutcome
-from busbar.judge.collector import Collector, JobNeverStarted, LogLost
-from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
+from busbar.judge.collector import JobNeverStarted, LogLost
+from busbar.judge.nccl import Expectation, Verdict, judge_log
 from busbar.judge.nccl.log.reader import ParsedLog
-from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.outputs.contract import summarize
@@ -162,7 +160,7 @@ class SlurmJob:
     ) -> None:
         self.name = spec.job
         self._spec, self._reach, self._clock, self._say = spec, reach, clock, say
-        self._record = folder / "job.json"
+        self._archive = Archive(folder)
         self._path = f"{reach.log_folder}/{self.name}.out"
         self.job_id = self._host = ""
         self._log_is_lost = ""
@@ -212,11 +210,6 @@ class SlurmJob:
         except TimedOut as timeout:
             return JobOutcome(None, [f"job {self.job_id}: {timeout.state}. Fix: squeue -j {self.job_id}"])
         self._ended = self._outcome_of(status)
-        if self._ended.succeeded is not None:
-            known = {"succeeded": self._ended.succeeded, "reasons": [*self._ended.reasons]}
-            self._record.write_text(
-                json.dumps({**known, "job": self.name, "nodes": self.nodes, "submitted": self.submitted})
-            )
         return self._ended
 
     def suspend(self) -> None:
@@ -232,13 +225,11 @@ class SlurmJob:
     def _recorded(self) -> JobOutcome:
         """The outcome of a job whose log is kept; Slurm forgets the job after some minutes."""
         try:
-            found = json.loads(self._record.read_text())
-        except (OSError, ValueError):
-            found = {"job": ""}
-        if found["job"] == self.name:
-            self.nodes, self.submitted = found["nodes"], found["submitted"]
-            return JobOutcome(found["succeeded"], found["reasons"])
-        return JobOutcome(None, ["how the job ended was not recorded"])
+            record = Record.model_validate(self._archive.record())
+        except ValueError:
+            return JobOutcome(None, ["how the job ended was not recorded"])
+        self.nodes, self.submitted = [*record.nodes], record.measured_at
+        return record.outcome
 
     def _usable_nodes(self) -> list[str]:
         """The nodes that can start jobs. Raises JobNeverStarted if they are too few."""
@@ -371,23 +362,38 @@ class MeasureSpec(JobSpec):
     expectation: dict[str, Any]
 
 
-class _Collector(Collector[ParsedLog, Verdict]):
-    """One run of the command."""
+class _Collector(NcclCollector):
+    """One run of the command. `record`: of the job, once its log is judged."""
 
-    read = staticmethod(read_lines)
-    progress_text = staticmethod(row_text)
     cause_of_loss = ": the job has written them, and they are not in its log. Fix: df -h on the batch host"
+    record: Record
 
-    def __init__(self, spec: MeasureSpec, job: SlurmJob, progress: ProgressCallback) -> None:
+    def __init__(self, spec: MeasureSpec, pool: str, job: SlurmJob, progress: ProgressCallback) -> None:
         super().__init__(job, Archive(Path(spec.folder)), progress)
-        self._spec, self._slurm = spec, job
-        self.outcome = JobOutcome(None)
+        self._spec, self._pool, self._slurm = spec, pool, job
+
+    @property
+    def origin(self) -> str:
+        return f"Slurm job {self._slurm.job_id or self._spec.job}"
 
     def judge(self, log: ParsedLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         log.truncated = "; ".join(missing) or log.truncated
-        self.outcome, nodes = outcome, self._slurm.nodes
-        of_nodes = {"nodes": len(nodes), "hosts": [self._spec.hostnames[name] for name in nodes]}
-        verdict = judge_log(log, Expectation.model_validate({**self._spec.expectation, **of_nodes}), outcome)
+        spec, nodes = self._spec, self._slurm.nodes
+        of_nodes = {"nodes": len(nodes), "hosts": [spec.hostnames[name] for name in nodes]}
+        expectation = {**spec.expectation, **of_nodes}
+        verdict = judge_log(log, Expectation.model_validate(expectation), outcome)
+        self.record = Record(
+            job_uid=spec.job,
+            pool=self._pool,
+            kind="update",
+            folder=spec.folder,
+            nodes=tuple(nodes),
+            measured_at=self._slurm.submitted,
+            settings=dict(settings_with(spec.expectation, {JOB: spec.job, "partition": spec.partition})),
+            expectation=expectation,
+            outcome=outcome,
+            complete=self.archive.complete_log_of == spec.job,
+        )
         if outcome.succeeded is not None:
             return verdict
         # A job that was ended from outside says nothing of the fabric, whatever part of its log exists.
@@ -397,11 +403,9 @@ class _Collector(Collector[ParsedLog, Verdict]):
         ]
         return verdict.model_copy(update={"verdict": "unknown", "passed": False, "reasons": reasons})
 
-    def report(self, verdict: Verdict) -> str:
-        origin = Origin.of(str(self.archive.log), f" of Slurm job {self._slurm.job_id or self._spec.job}")
-        write_html(verdict, self.archive.report, origin)
-        busbw = "no bandwidth" if verdict.busbw_gbps is None else f"{verdict.busbw_gbps:g} GB/s"
-        return f"{busbw}; report: {self.archive.report}"
+    def store(self, uid: str, verdict: Verdict) -> None:
+        if self.record.complete:
+            self.archive.mark_complete(uid, self.record.model_dump(mode="json"))
 
 
 def measure(
@@ -416,27 +420,13 @@ def measure(
 
     Returns the verdict in short (outputs.contract) with its record; all the rest is kept in the folder.
     """
-    folder = Path(spec.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    job = SlurmJob(spec, nodes, reach, folder, clock, progress)
-    collector = _Collector(spec, job, progress)
+    job = SlurmJob(spec, nodes, reach, Path(spec.folder), clock, progress)
+    collector = _Collector(spec, pool, job, progress)
     try:
         verdict = collector.run()
     finally:
         job.suspend()
-    record = Record(
-        job_uid=spec.job,
-        pool=pool,
-        kind="update",
-        folder=spec.folder,
-        nodes=tuple(job.nodes),
-        measured_at=job.submitted,
-        settings=dict(settings_with(spec.expectation, {JOB: spec.job, "partition": spec.partition})),
-        expectation=spec.expectation,
-        outcome=collector.outcome,
-        complete=collector.archive.complete_log_of == spec.job,
-    )
-    short = summarize(verdict.model_dump(mode="json"), record=record)
+    short = summarize(verdict.model_dump(mode="json"), record=collector.record)
     return {**short, **({"nodes_measured": job.nodes} if verdict.ranks else {})}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +18,7 @@ from busbar.fabric.slurm import keep, why_unusable
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
+from busbar.judge.nccl.judgement import judge_archive
 from busbar.manifests import sbatch
 from busbar.manifests.launcher import LAUNCHER
 from stacks.slurm.package import job, measure
@@ -418,14 +418,14 @@ def test_a_signal_cancels_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert site.cancelled == ["7"]
 
 
-def test_what_was_recorded_of_another_job_says_nothing_of_this_one(tmp_path: Path) -> None:
-    measured(Site(), tmp_path)
-    record = tmp_path / "lab" / "job.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "job": "another"}))
+def test_a_kept_log_is_judged_again_from_its_folder_alone(tmp_path: Path) -> None:
     found = measured(Site(), tmp_path)
-    assert found["verdict"] == "unknown"
-    record.unlink()
-    assert measured(Site(), tmp_path)["verdict"] == "unknown"
+    archive = Archive(tmp_path / "lab")
+    judged = judge_archive(archive)
+    assert judged and (judged[1].verdict, judged[1].busbw_gbps) == ("pass", found["busbw_gbps"])
+    # The process ended between the end of the log and the verdict.
+    archive.mark_complete(archive.record()["job_uid"])
+    assert measured(Site(), tmp_path)["reasons"] == ["job: how the job ended was not recorded"]
 
 
 def test_each_question_has_its_values_and_a_host_without_a_good_answer_is_gone(tmp_path: Path) -> None:
