@@ -2,6 +2,8 @@
 # Measures the paths of a host's rails with ib_write_bw of perftest: a rail in loopback, and to the same rail of a partner. A rail
 # is HCA/PORT, or HCA/PORT/GID_INDEX.
 #
+# Without ib_write_bw on the host it runs that of IMAGE, an image that K3s has, in a container of K3s's containerd.
+#
 # VERB=look: facts {"hcas" (host/preflight-hardware.sh),"links" (host/preflight-health.sh)}.
 # VERB=loopback: RAILS; facts {"paths"}: each rail with the memory of the host, then with that of the nearest GPU.
 # VERB=serve: RAILS; waits for the clients of all rails. Facts {"paths":[]}.
@@ -17,6 +19,8 @@ RUN_SECONDS=3
 # The longest time of one run; no server outlives it by more than the runs before its own.
 MOST_SECONDS=20
 CONNECT_SECONDS=10
+CONTAINERS=busbar-paths-
+IN_IMAGE=()
 
 main() {
   begin_verb look loopback serve connect
@@ -24,12 +28,41 @@ main() {
     printf '{"hcas":%s,"links":[%s]}\n' "$(hcas)" "$(pcie_links)"
     return
   }
-  [[ -n $(type -P "$PROGRAM" || true) ]] || die "perftest is not installed" "install the package perftest of this system"
   # busbar passes words.
   read -ra RAILS <<<"$RAILS"
   FOLDER=$(mktemp -d)
-  trap 'end_servers; rm -rf "$FOLDER"' EXIT
+  trap 'end_servers; remove_containers; rm -rf "$FOLDER"' EXIT
+  # Without it SIGTERM ends some bashes before their trap of EXIT.
+  trap 'exit 143' TERM
+  [[ -n $(type -P "$PROGRAM" || true) ]] || use_image
   "paths_$VERB"
+}
+
+# use_image: later runs are in containers of IMAGE. They see the host's network and all devices, and by NVIDIA's runtime its driver.
+use_image() {
+  local image runtime none="perftest is not installed on this host"
+  [[ -n ${IMAGE:-} ]] || die "$none" "install the package perftest of this system"
+  # containerd has the registry in the name, and no tag before a digest.
+  image=$(sed -E 's/:[^:@/]+@/@/' <<<"$IMAGE")
+  image=$("$K3S" ctr images ls -q | grep -xF -e "$image" -e "docker.io/$image" -e "docker.io/library/$image" | head -n 1 || true)
+  [[ -n $image ]] || die "$none, and K3s has not pulled $IMAGE" "install perftest, or pull the image there: k3s crictl pull $IMAGE"
+  runtime=$(PATH=/usr/local/nvidia/toolkit:$PATH type -P nvidia-container-runtime || true)
+  IN_IMAGE=("$K3S" ctr run --rm --net-host --privileged --env NVIDIA_VISIBLE_DEVICES=all ${runtime:+--runc-binary "$runtime"} "$image")
+  remove_containers
+  # perftest ends with 1 after its version.
+  "${IN_IMAGE[@]}" "${CONTAINERS}look" "$PROGRAM" --version >"$FOLDER/look" 2>&1 || true
+  grep -q "^Version" "$FOLDER/look" ||
+    die "$none, and $IMAGE does not run it: $(reason "$FOLDER/look")" "install perftest on the host (docs/localise.md)"
+}
+
+# remove_containers: those of this run, and of one that was killed.
+remove_containers() {
+  local name
+  [[ ${#IN_IMAGE[@]} != 0 ]] || return 0
+  for name in $("$K3S" ctr containers ls -q | grep "^$CONTAINERS" || true); do
+    "$K3S" ctr tasks rm --force "$name" >/dev/null 2>&1 || true
+    "$K3S" ctr containers rm "$name" >/dev/null 2>&1 || true
+  done
 }
 
 paths_loopback() {
@@ -76,7 +109,7 @@ paths_connect() {
   printf '{"paths":[%s]}\n' "${list#,}"
 }
 
-# words NUMBER: the command of a rail, on the CPUs beside its HCA.
+# words NUMBER END SECONDS: the command of a rail's server or client, on the CPUs beside its HCA, with its deadline.
 words() {
   local hca port gid cpus
   IFS=/ read -r hca port gid <<<"${RAILS[$1]}"
@@ -85,15 +118,16 @@ words() {
   [[ -z $gid ]] || WORDS+=(-x "$gid")
   [[ -z $cpus ]] || WORDS=(taskset -c "$cpus" "${WORDS[@]}")
   # Lines that were printed before a timeout are not lost.
-  WORDS=(stdbuf -oL "${WORDS[@]}")
+  WORDS=(timeout -k 2 "$3" stdbuf -oL "${WORDS[@]}")
+  [[ ${#IN_IMAGE[@]} == 0 ]] || WORDS=("${IN_IMAGE[@]}" "$CONTAINERS$BASHPID-$2-$1" "${WORDS[@]}")
 }
 
 # start_server NUMBER SECONDS OPTION...
 start_server() {
-  local number=$1 seconds=$2
+  local number=$1
+  words "$number" server "$2"
   shift 2
-  words "$number"
-  timeout -k 2 "$seconds" "${WORDS[@]}" "$@" >"$FOLDER/server.$number" 2>&1 &
+  "${WORDS[@]}" "$@" >"$FOLDER/server.$number" 2>&1 &
 }
 
 end_servers() {
@@ -108,10 +142,10 @@ end_servers() {
 connect() {
   local number=$1 memory=$2 gpu=$3 address=$4 code deadline=$((SECONDS + CONNECT_SECONDS)) gbps why="" said="$FOLDER/client"
   shift 4
-  words "$number"
+  words "$number" client "$MOST_SECONDS"
   while :; do
     code=0
-    timeout -k 2 "$MOST_SECONDS" "${WORDS[@]}" "$@" "$address" >"$said" 2>&1 || code=$?
+    "${WORDS[@]}" "$@" "$address" >"$said" 2>&1 || code=$?
     grep -q "Couldn't connect to" "$said" || break
     # A server of this host that has ended says why.
     if [[ -e $FOLDER/server.$number && -z $(jobs -r) ]] || ((SECONDS >= deadline)); then break; fi

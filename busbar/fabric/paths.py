@@ -231,13 +231,17 @@ async def measure(
     required: Callable[[Host], HostRequirements],
     rounds: Sequence[Sequence[tuple[str, str]]],
     say: Callable[[str], None],
+    image: str = "",
 ) -> Found:
-    """Measure the paths of these workers: first each host alone, all at once; then pairs, round by round."""
+    """Measure the paths of these workers: first each host alone, all at once; then pairs, round by round.
+
+    `image`: an image with perftest for hosts of K3s that have none.
+    """
     found = Found()
 
     async def ask(host: Host, verb: str, rails: Sequence[Rail] = (), **values: str) -> dict[str, Any]:
         seconds = LOOK_SECONDS + (2 if verb == "loopback" else 1) * len(rails) * MOST_SECONDS
-        values |= {"VERB": verb, "RAILS": " ".join(rail.word for rail in rails)}
+        values |= {"VERB": verb, "RAILS": " ".join(rail.word for rail in rails), "IMAGE": image}
         return await hosts.run(host, SCRIPT, values, seconds=seconds)
 
     async def alone(host: Host) -> list[dict[str, Any]]:

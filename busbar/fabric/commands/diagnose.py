@@ -128,7 +128,9 @@ def _paths(path: Path, pool: str | None, nodes: str | None, *, as_json: bool) ->
     names = [host.name for host in inventory.usable_of(chosen)] if named is None else named
     held = pods_on(names, cluster_api(file, cluster))
     spec = spec_of_stack(file, cluster)
-    return show_paths(file.stack, chosen, measure_paths(spec, names, cluster.hosts.workers, held), as_json)
+    image = cluster.validation_of(chosen).image
+    found = measure_paths(spec, names, cluster.hosts.workers, held, image=image)
+    return show_paths(file.stack, chosen, found, as_json)
 
 
 def pods_on(names: Sequence[str], api: Api) -> list[str]:
@@ -141,9 +143,15 @@ def pods_on(names: Sequence[str], api: Api) -> list[str]:
 
 
 def measure_paths(
-    spec: Spec, names: Sequence[str], places: Iterable[Worker], held: Sequence[str], say: Say = progress
+    spec: Spec,
+    names: Sequence[str],
+    places: Iterable[Worker],
+    held: Sequence[str],
+    say: Say = progress,
+    *,
+    image: str = "",
 ) -> Found:
-    """Measure the paths of these workers over SSH. `held`: what runs on them.
+    """Measure the paths of these workers over SSH. `held`: what runs on them; `image`: as in paths.measure.
 
     Raises NoVerdict while something does, and ScriptError for the bastion.
     """
@@ -160,7 +168,7 @@ def measure_paths(
 
     async def measure() -> Found:
         async with Hosts.open(spec.login, say) as hosts:
-            return await paths.measure(hosts, workers, spec.requirements_of, rounds, say)
+            return await paths.measure(hosts, workers, spec.requirements_of, rounds, say, image)
 
     return asyncio.run(measure())
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -51,18 +52,18 @@ def two_free_ports() -> int:
 class Machine:
     """A host of the lab with two HCAs and two GPUs, in a folder."""
 
-    def __init__(self, folder: Path, *faults: str, perftest: bool = True) -> None:
+    def __init__(self, folder: Path, *faults: str) -> None:
         self.folder = folder
         for name in ("mlx5_1", "mlx5_3"):
             port = folder / name / "ports/1"
             port.mkdir(parents=True, exist_ok=True)
             (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
-        (folder / "bin").mkdir(exist_ok=True)
+        for name in ("bin", "image"):
+            (folder / name).mkdir(exist_ok=True)
         (folder / "paths").write_text("".join(f"{each}\n" for each in faults))
         self.program("nvidia-smi", f"#!/bin/sh\n{GPUS}\n")
         text = SIMULATOR.read_text().replace("/usr/local/lib/busbar-lab/paths", str(folder / "paths"))
-        if perftest:
-            self.program("ib_write_bw", text.replace("/sys/class/infiniband", str(folder)))
+        self.program("ib_write_bw", text.replace("/sys/class/infiniband", str(folder)))
         self.port = two_free_ports()
 
     def program(self, name: str, text: str) -> None:
@@ -216,10 +217,73 @@ def test_a_host_that_cannot_be_measured_is_in_no_pair() -> None:
     assert found.exit_code == 2
 
 
-def test_a_host_without_perftest_says_how_to_install_it(tmp_path: Path) -> None:
-    Machine(tmp_path, perftest=False)
-    done = run("paths", "PROGRAM=no-such-program VERB=loopback RAILS=mlx5_1/1; begin_verb() { :; }; main")
-    assert "perftest is not installed. Fix: install the package perftest of this system" in done.stderr
+# K3s's containerd has two images, and the container of a run that was killed.
+K3S = """#!/bin/bash
+echo "$*" >>{folder}/calls
+case "$2 $3" in
+  "images ls") printf '%s\\n' docker.io/site/nccl:1 reg.site/none@sha256:01 ;;
+  "containers ls") printf '%s\\n' coredns busbar-paths-7-client-0 ;;
+  "run "*)
+    while [[ $1 != */* || $1 == /* ]]; do shift; done
+    if [[ $1 == reg.site/none* ]]; then
+      echo 'ctr: exec: "ib_write_bw": executable file not found' >&2
+      exit 1
+    fi
+    shift 2
+    PATH={folder}/image:$PATH exec "$@" ;;
+esac
+"""
+
+
+def without_perftest(machine: Machine, image: str) -> subprocess.CompletedProcess[str]:
+    """The whole of VERB=loopback on a host that has only the images of its K3s."""
+    (machine.folder / "bin/ib_write_bw").rename(machine.folder / "image/ib_write_bw")
+    machine.program("k3s", K3S.format(folder=machine.folder))
+    call = (
+        f"begin_verb() {{ begin; }}; begin() {{ set -eEuo pipefail; trap 'exit 9' ERR; }}\n"
+        f"PATH={machine.folder}/bin:$PATH K3S=k3s INFINIBAND={machine.folder} PCI={machine.folder} "
+        f"RUN_SECONDS=0 FIRST_PORT={machine.port}; main"
+    )
+    return run("paths", call, VERB="loopback", RAILS="mlx5_1/1", IMAGE=image)
+
+
+def test_a_host_without_perftest_runs_that_of_the_image(tmp_path: Path) -> None:
+    done = without_perftest(Machine(tmp_path), "site/nccl:1")
+    assert done.returncode == 0, done.stderr
+    assert [each["gbps"] for each in json.loads(done.stdout)["paths"]] == [392.0] * 2
+    calls = (tmp_path / "calls").read_text().splitlines()
+    runs = [call.split() for call in calls if call.startswith("ctr run")]
+    servers = [words[words.index("docker.io/site/nccl:1") + 1] for words in runs if "127.0.0.1" not in words]
+    assert len({*servers}) == len(servers) == 3, "a container may still be there when the next one begins"
+    assert all({"--rm", "--net-host", "--privileged"} <= {*words} for words in runs)
+    assert all("timeout" in words for words in runs[1:]), "no container outlives its run"
+    assert calls[-1] == "ctr containers rm busbar-paths-7-client-0"
+    assert not any("coredns" in call for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ("", "perftest is not installed on this host. Fix: install the package perftest of this system"),
+        (
+            "site/other:1",
+            "perftest is not installed on this host, and K3s has not pulled site/other:1. "
+            "Fix: install perftest, or pull the image there: k3s crictl pull site/other:1",
+        ),
+        (
+            "reg.site/none:2@sha256:01",
+            "perftest is not installed on this host, and reg.site/none:2@sha256:01 does not run it: "
+            'ctr: exec: "ib_write_bw": executable file not found. Fix: install perftest on the host '
+            "(docs/localise.md)",
+        ),
+    ],
+)
+def test_no_perftest_on_the_host_nor_in_the_image_says_what_to_do(
+    tmp_path: Path, image: str, why: str
+) -> None:
+    done = without_perftest(Machine(tmp_path), image)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert why in done.stderr
 
 
 def found_on(*faults: tuple[str, str, str, float | None, str]) -> Found:

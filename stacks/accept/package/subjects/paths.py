@@ -48,7 +48,9 @@ def paths(on: Running) -> dict[str, str]:
             notes[name] = "the pool has no rails" if workers else QUARANTINED
             continue
         held = pods_on(workers, on.api)
-        found.pools[name] = measure_paths(on.spec, workers, on.cluster.hosts.workers, held, on.say)
+        image = on.cluster.validation_of(name).image
+        places = on.cluster.hosts.workers
+        found.pools[name] = measure_paths(on.spec, workers, places, held, on.say, image=image)
     write_json(on.at("paths") / PATHS, found)
     return notes
 
