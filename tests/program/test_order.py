@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from busbar.kube import batches
 from busbar.kube.client import ApiError
 from busbar.preflight import facts
 from tests.program import harness
 from tests.program.answers import healthy
-from tests.program.harness import COMMAND, RELEASE, Run, run_program
+from tests.program.harness import COMMAND, Run, run_program
 from tests.support.clusters import site
 
 
@@ -24,24 +25,6 @@ def run() -> Run:
     done = run_program(cluster, healthy(cluster))
     assert done.error is None
     return done
-
-
-LAST = "busbar-control-plane@server-5"
-
-
-@pytest.fixture
-def upgraded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
-    """Run the program for five servers; the arguments are the names of those whose Node is in the cluster."""
-
-    def perform(*found: str) -> Run:
-        names = frozenset(found)
-        monkeypatch.setattr(harness, "ask_nodes", lambda *_, **__: batches.Nodes(names=names, ready=names))
-        cluster = site(servers=5, workers={"a": 1})
-        done = run_program(cluster, healthy(cluster))
-        assert done.error is None
-        return done
-
-    return perform
 
 
 def waits(run: Run, later: str, earlier: str) -> bool:
@@ -60,54 +43,88 @@ def test_hosts_are_prepared_after_preflight_and_nothing_waits_for_it(run: Run) -
     assert [each.name for each in run.resources.values() if run.waits_for(each, prepared)] == []
 
 
-def test_servers_come_up_one_at_a_time_in_their_order(run: Run) -> None:
-    assert waits(run, "busbar-control-plane@server-2", "busbar-control-plane@server-1")
-    assert waits(run, "busbar-control-plane@server-3", "busbar-control-plane@server-2")
+# Step -> what it comes after, and what it does not wait for. Steps are named without "busbar-", and
+# server-2, lb-1 and gpu-3 stand for the installation of that host.
+ORDER = yaml.safe_load("""
+servers come up one at a time in their order:
+- [server-2, [server-1], []]
+- [server-3, [server-2], []]
+what the cluster is told and tells is asked of server 1 as soon as it is up:
+- [control-plane-kubeconfig, [server-1], [server-2]]
+- [control-plane-nodes, [server-1], [server-2]]
+load balancers are installed while servers join, one at a time, and are removed one at a time:
+- [lb-1, [server-1], [server-2]]
+- [lb-2, [lb-1], []]
+- [load-balancer-removal@lb-2, [load-balancer-removal@lb-1], []]
+workers join through the load balancers, while other servers and workers do:
+- [gpu-1, [lb-1, lb-2, server-1], [server-2]]
+- [gpu-2, [lb-1, lb-2], [gpu-1]]
+- [gpu-3, [lb-1, lb-2], [gpu-1]]
+hosts join after the nodes of replaced machines were deleted:
+- [server-2, [control-plane-nodes], []]
+- [gpu-1, [control-plane-nodes], []]
+taints are set through the load balancers and wait for no worker:
+- [control-plane-taints, [control-plane-nodes, lb-1, lb-2], [gpu-1]]
+operators are installed when every worker of every pool has joined:
+- [gpu-operator-release, [gpu-1, gpu-2, gpu-3], []]
+- [network-operator-release, [gpu-1, gpu-2, gpu-3], []]
+- [mpi-operator-release, [gpu-1, gpu-2, gpu-3], []]
+the Network Operator waits for the CRDs of the GPU Operator and not for its GPUs:
+- [network-operator-release, [gpu-operator-release], [gpu-operator-gpus]]
+GPUs and HCAs are waited for at the same time, so that only the slower operator counts:
+- [network-operator-hcas, [network-operator-policy], [gpu-operator-gpus]]
+- [gpu-operator-gpus, [gpu-operator-release], [network-operator-hcas]]
+- [mpi-operator-release, [], [gpu-operator-gpus]]
+the policy waits for the release that brings its kind:
+- [network-operator-policy, [network-operator-release], []]
+pools are measured one after the other, when servers, taints, devices and the MPI Operator are ready:
+- - nccl-a-job
+  - &ready [server-3, control-plane-taints, gpu-operator-gpus, network-operator-hcas, mpi-operator-release]
+  - []
+- [nccl-b-job, *ready, []]
+- [nccl-a-collect, [nccl-a-job], []]
+- [nccl-b-job, [nccl-a-collect], []]
+the image of a measurement is pulled once the workers of its pool have joined:
+- [nccl-a-image, [nccl-namespace, gpu-1, gpu-2], []]
+- [nccl-b-image, [nccl-namespace, gpu-3], []]
+workers leave after those that stay are installed and measured:
+- [control-plane-stale-nodes, [gpu-1, gpu-3, nccl-a-collect, nccl-b-collect], []]
+objects on the cluster wait for an API that answers, and not for what only acts when all is destroyed:
+- [kubernetes, [lb-2, server-2, control-plane-kubeconfig], [control-plane-teardown]]
+""")
+HOSTS = {"lb": "load-balancer@", "server": "control-plane@", "gpu": "worker@"}
 
 
-def test_the_kubeconfig_is_read_as_soon_as_server_1_is_up(run: Run) -> None:
-    assert run.named("busbar-control-plane-kubeconfig").inputs["connection"]["host"] == "192.0.2.11"
-    assert waits(run, "busbar-control-plane-kubeconfig", "busbar-control-plane@server-1")
-    assert not waits(run, "busbar-control-plane-kubeconfig", "busbar-control-plane@server-2")
+@pytest.mark.parametrize("rule", ORDER)
+def test_a_step_waits_for_what_it_needs_and_for_nothing_else(run: Run, rule: str) -> None:
+    def full(step: str) -> str:
+        host = re.fullmatch(r"(lb|server|gpu)-\d", step)
+        return f"busbar-{HOSTS[host[1]] if host else ''}{step}"
+
+    for step, after, not_after in ORDER[rule]:
+        assert [each for each in after if not waits(run, full(step), full(each))] == [], step
+        assert [each for each in not_after if waits(run, full(step), full(each))] == [], step
 
 
-def test_the_cluster_learns_its_hosts_from_server_1_once_that_is_up(run: Run) -> None:
-    assert run.named("busbar-control-plane-nodes").inputs["connection"]["host"] == "192.0.2.11"
-    assert waits(run, "busbar-control-plane-nodes", "busbar-control-plane@server-1")
-    assert not waits(run, "busbar-control-plane-nodes", "busbar-control-plane@server-2")
-
-
-def test_load_balancers_are_installed_while_servers_join_and_one_at_a_time(run: Run) -> None:
-    assert waits(run, "busbar-load-balancer@lb-1", "busbar-control-plane@server-1")
-    assert not waits(run, "busbar-load-balancer@lb-1", "busbar-control-plane@server-2")
-    assert waits(run, "busbar-load-balancer@lb-2", "busbar-load-balancer@lb-1")
-    assert waits(run, "busbar-load-balancer-removal@lb-2", "busbar-load-balancer-removal@lb-1"), (
-        "removed one at a time, too"
-    )
-
-
-def test_workers_join_through_the_load_balancers_and_not_before(run: Run) -> None:
-    assert all(
-        waits(run, worker, f"busbar-load-balancer@{balancer}")
-        for worker in ("busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-worker@gpu-3")
-        for balancer in ("lb-1", "lb-2")
-    )
+def test_server_1_is_asked_for_the_kubeconfig_and_told_the_hosts(run: Run) -> None:
+    for step in ("kubeconfig", "nodes"):
+        assert run.named(f"busbar-control-plane-{step}").inputs["connection"]["host"] == "192.0.2.11"
 
 
 @pytest.mark.parametrize("later", ["busbar-worker@gpu-1", "busbar-gpu-operator-release"])
-def test_an_upgrade_changes_every_server_before_workers_and_charts(
-    upgraded: Callable[..., Run], later: str
+@pytest.mark.parametrize(
+    ("found", "waits_for_the_last"), [(5, True), (4, False)], ids=["an upgrade", "a server is added"]
+)
+def test_workers_and_charts_wait_for_every_server_that_is_in_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, later: str, found: int, waits_for_the_last: bool
 ) -> None:
-    assert waits(upgraded("server-1", "server-2", "server-3", "server-4", "server-5"), later, LAST)
-
-
-@pytest.mark.parametrize("later", ["busbar-worker@gpu-1", "busbar-gpu-operator-release"])
-def test_a_server_that_is_added_holds_up_neither_workers_nor_charts(
-    upgraded: Callable[..., Run], later: str
-) -> None:
-    run = upgraded("server-1", "server-2", "server-3", "server-4")
-    assert waits(run, later, "busbar-control-plane@server-4")
-    assert not waits(run, later, LAST)
+    names = frozenset(f"server-{number + 1}" for number in range(found))
+    monkeypatch.setattr(harness, "ask_nodes", lambda *_, **__: batches.Nodes(names=names, ready=names))
+    cluster = site(servers=5, workers={"a": 1})
+    done = run_program(cluster, healthy(cluster))
+    assert done.error is None
+    assert waits(done, later, "busbar-control-plane@server-4")
+    assert waits(done, later, "busbar-control-plane@server-5") is waits_for_the_last
 
 
 def test_workers_of_a_cluster_that_does_not_answer_wait_for_every_server(
@@ -122,28 +139,6 @@ def test_workers_of_a_cluster_that_does_not_answer_wait_for_every_server(
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
     assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3")
-
-
-def test_workers_of_a_new_cluster_join_while_the_other_servers_do(run: Run) -> None:
-    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-1")
-    assert not waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-2")
-
-
-def test_hosts_join_after_the_nodes_of_replaced_machines_were_deleted(run: Run) -> None:
-    assert waits(run, "busbar-control-plane@server-2", "busbar-control-plane-nodes")
-    assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane-nodes")
-
-
-def test_taints_are_set_through_the_load_balancers_and_wait_for_no_worker(run: Run) -> None:
-    for step in ("busbar-control-plane-nodes", "busbar-load-balancer@lb-1", "busbar-load-balancer@lb-2"):
-        assert waits(run, "busbar-control-plane-taints", step)
-    assert not waits(run, "busbar-control-plane-taints", "busbar-worker@gpu-1")
-    assert waits(run, "busbar-nccl-a-job", "busbar-control-plane-taints")
-
-
-def test_workers_do_not_wait_for_one_another(run: Run) -> None:
-    assert not waits(run, "busbar-worker@gpu-2", "busbar-worker@gpu-1")
-    assert not waits(run, "busbar-worker@gpu-3", "busbar-worker@gpu-1")
 
 
 def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
@@ -166,78 +161,12 @@ def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
     assert begun == ["busbar-worker@gpu-2", "busbar-worker@gpu-3", "busbar-worker@gpu-1"]
 
 
-def test_operators_are_installed_when_every_worker_of_every_pool_has_joined(run: Run) -> None:
-    assert [
-        (release.name, worker)
-        for release in run.of_type(RELEASE)
-        for worker in ("busbar-worker@gpu-1", "busbar-worker@gpu-2", "busbar-worker@gpu-3")
-        if not waits(run, release.name, worker)
-    ] == []
-
-
 def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None:
     cluster = site(servers=5, workers={"a": 1})
     run = run_program(cluster, healthy(cluster))
     assert run.error is None
     assert waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-3")
     assert not waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-4")
-
-
-def test_a_measurement_waits_for_all_servers(run: Run) -> None:
-    assert waits(run, "busbar-nccl-a-job", "busbar-control-plane@server-3")
-
-
-def test_workers_leave_after_those_that_stay_are_installed_and_measured(run: Run) -> None:
-    for step in (
-        "busbar-worker@gpu-1",
-        "busbar-worker@gpu-3",
-        "busbar-nccl-a-collect",
-        "busbar-nccl-b-collect",
-    ):
-        assert waits(run, "busbar-control-plane-stale-nodes", step)
-
-
-def test_the_network_operator_waits_for_the_crds_of_the_gpu_operator_and_not_for_its_gpus(run: Run) -> None:
-    assert waits(run, "busbar-network-operator-release", "busbar-gpu-operator-release")
-    assert not waits(run, "busbar-network-operator-release", "busbar-gpu-operator-gpus")
-
-
-def test_gpus_and_hcas_are_waited_for_at_the_same_time_so_that_only_the_slower_operator_counts(
-    run: Run,
-) -> None:
-    assert not waits(run, "busbar-network-operator-hcas", "busbar-gpu-operator-gpus")
-    assert not waits(run, "busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
-    assert not waits(run, "busbar-mpi-operator-release", "busbar-gpu-operator-gpus")
-
-
-def test_gpus_are_waited_for_when_their_operator_is_installed(run: Run) -> None:
-    assert waits(run, "busbar-gpu-operator-gpus", "busbar-gpu-operator-release")
-
-
-def test_the_policy_waits_for_the_release_that_brings_its_kind(run: Run) -> None:
-    assert waits(run, "busbar-network-operator-policy", "busbar-network-operator-release")
-    assert waits(run, "busbar-network-operator-hcas", "busbar-network-operator-policy")
-
-
-@pytest.mark.parametrize("pool", ["a", "b"])
-@pytest.mark.parametrize(
-    "earlier", ["busbar-gpu-operator-gpus", "busbar-network-operator-hcas", "busbar-mpi-operator-release"]
-)
-def test_no_measurement_begins_before_gpus_hcas_and_the_mpi_operator_are_ready(
-    run: Run, pool: str, earlier: str
-) -> None:
-    assert waits(run, f"busbar-nccl-{pool}-job", earlier)
-
-
-@pytest.mark.parametrize(
-    ("pool", "workers"),
-    [("a", ["busbar-worker@gpu-1", "busbar-worker@gpu-2"]), ("b", ["busbar-worker@gpu-3"])],
-)
-def test_the_image_of_a_measurement_is_pulled_once_the_workers_of_its_pool_have_joined(
-    run: Run, pool: str, workers: list[str]
-) -> None:
-    for earlier in (*workers, "busbar-nccl-namespace"):
-        assert waits(run, f"busbar-nccl-{pool}-image", earlier)
 
 
 def test_the_image_of_a_measurement_is_pulled_while_operators_other_pools_and_servers_install(
@@ -257,23 +186,6 @@ def test_the_image_of_a_measurement_is_pulled_while_operators_other_pools_and_se
 def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
     pulls = [run.named(f"busbar-nccl-{pool}-image") for pool in ("a", "b")]
     assert [r.name for r in run.resources.values() for pull in pulls if run.waits_for(r, pull)] == []
-
-
-def test_pools_are_measured_one_after_the_other(run: Run) -> None:
-    assert waits(run, "busbar-nccl-b-job", "busbar-nccl-a-collect")
-
-
-def test_the_log_is_collected_once_its_job_exists(run: Run) -> None:
-    assert waits(run, "busbar-nccl-a-collect", "busbar-nccl-a-job")
-
-
-def test_objects_on_the_cluster_wait_for_an_api_that_answers(run: Run) -> None:
-    assert waits(run, "busbar-kubernetes", "busbar-load-balancer@lb-2")
-    assert waits(run, "busbar-kubernetes", "busbar-control-plane@server-2")
-    assert waits(run, "busbar-kubernetes", "busbar-control-plane-kubeconfig")
-    assert not waits(run, "busbar-kubernetes", "busbar-control-plane-teardown"), (
-        "it only acts when all is destroyed"
-    )
 
 
 def test_a_single_server_is_followed_by_the_load_balancer() -> None:
