@@ -48,6 +48,56 @@ MPI_OPERATOR_IMAGE: Final = "mpioperator/mpi-operator:0.8.0"
 NCCL_TESTS_IMAGE: Final = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu22.04-nccl2.28.3-1-8b67957"
 
 
+NEVER_RUN: Final = "never run"
+
+
+@dataclass(frozen=True)
+class Default:
+    """Software that a site gets unless it sets another version, and the version that this project has run.
+
+    `ran` is written out, so that another default has never been run until somebody says where. `version` is
+    empty for a package, whose version is that of the host's operating system.
+    """
+
+    kind: str
+    name: str
+    version: str
+    ran: str = ""
+    where: str = ""
+
+    def run(self, version: str) -> str:
+        """Where and when `version` was run; else that it never was, with the version that was."""
+        if not self.where:
+            return NEVER_RUN
+        return self.where if version == self.ran else f"{NEVER_RUN}; {self.ran}: {self.where}"
+
+
+def split(image: str) -> tuple[str, str]:
+    """The repository and the tag or digest of an image."""
+    repository, _, tag = image.partition("@") if "@" in image else image.rpartition(":")
+    return repository, tag
+
+
+_OPERATORS_RAN: Final = "on K3s v1.34.3 with mocked devices, beside the project, by 2026-11-26"
+DEFAULTS: Final = (
+    Default("binary", "K3s", K3S, "v1.35.0+k3s3", "built from its source, in the lab, 2026-11-24"),
+    Default("archive", "K3s's own images", K3S),
+    Default("chart", "gpu-operator", GPU_OPERATOR, "v26.7.0", _OPERATORS_RAN),
+    Default("chart", "network-operator", NETWORK_OPERATOR, "26.7.0-rc.2", _OPERATORS_RAN),
+    Default("image", *split(MPI_OPERATOR_IMAGE), "0.8.2", "built from its Go module, in the lab, 2026-11-29"),
+    Default("image", *split(NCCL_TESTS_IMAGE)),
+    Default("package", "haproxy", "", "", "that of Debian 12, in the lab, 2026-11-29"),
+    Default("package", "keepalived", "", "", "that of Debian 12, in the lab, 2026-11-25"),
+    Default("package", "nfs-kernel-server", ""),
+)
+
+
+def run_of(name: str, version: str = "", defaults: Sequence[Default] = DEFAULTS) -> str:
+    """Where and when this project has run what `defaults` has under this name, else `never run`."""
+    found = next((each for each in defaults if each.name == name), None)
+    return found.run(version) if found else NEVER_RUN
+
+
 @dataclass(frozen=True)
 class VersionSet:
     """A combination that is known to work, according to the vendors: K3s, GPU Operator, Network Operator."""

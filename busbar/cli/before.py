@@ -345,14 +345,15 @@ def images(
 ) -> None:
     """List every container image, archive, binary, chart and package that a stack needs; nothing is fetched.
 
-    One line each: kind and name. Images of NVIDIA's operators are read from their charts, where these are on
-    this machine.
+    One line each: kind, name, and where and when this version was run before its release. Images of NVIDIA's
+    operators are read from their charts, where these are on this machine.
     """
     from busbar.config.stackfile import stack_of
 
     path = find_file(stack, project)
     found = operations_of(path).needs(path)
-    lines = "\n".join(f"{each.kind:<8}{each.name}" for each in found.artifacts)
+    width = max((len(each.name) for each in found.artifacts), default=0)
+    lines = "\n".join(f"{each.kind:<8}{each.name:<{width}}  {each.run}" for each in found.artifacts)
     print_result({"stack": stack_of(path), **found.data()}, as_json, lambda: print_text(lines))
     for each in found.unknown:
         progress(f"not known: {each}")

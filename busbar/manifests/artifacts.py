@@ -20,6 +20,7 @@ from busbar.hosts import nfs
 from busbar.hosts.inventory import Inventory
 from busbar.manifests import operators
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR, Operator, merge
+from busbar.versions import NEVER_RUN, run_of, split
 
 _READ = ("Chart.yaml", "values.yaml")
 # In values an image is a text with a registry in front and a tag or digest behind.
@@ -151,6 +152,7 @@ class Artifact:
     """One thing to fetch. `name`: a URL, what `helm pull` takes, an image with its tag, or a package's name.
 
     `sha256`: where it is known. `mirrors`: the endpoints that k3s.registries names for an image.
+    `run`: where and when this project has run it.
     """
 
     kind: Literal["binary", "archive", "chart", "image", "package"]
@@ -158,6 +160,7 @@ class Artifact:
     used_by: str
     sha256: str | None = None
     mirrors: Sequence[str] = ()
+    run: str = NEVER_RUN
 
 
 @dataclass
@@ -191,7 +194,9 @@ def needs(cluster: Cluster, project: Path, helm_values: Path) -> Needs:
     for pool in cluster.pools:
         if (validation := cluster.validation_of(pool)).enabled:
             images[validation.image] = "NCCL validation"
-    found.artifacts += [Artifact("image", image, use) for image, use in images.items()]
+    found.artifacts += [
+        Artifact("image", image, use, run=run_of(*split(image))) for image, use in images.items()
+    ]
     found.artifacts = _unique(found.artifacts, cluster)
     return found
 
@@ -201,7 +206,8 @@ def _k3s(cluster: Cluster, project: Path) -> Iterator[Artifact]:
     listed = files.read_checksums(k3s, project)
     release = f"{k3s.base_url}/{quote(k3s.version, safe='')}"
     for arch, sha256 in files.binary_checksums(k3s, listed).items():
-        yield Artifact("binary", f"{release}/{files.BINARIES[arch]}", "K3s", sha256)
+        run = run_of("K3s", k3s.version)
+        yield Artifact("binary", f"{release}/{files.BINARIES[arch]}", "K3s", sha256, run=run)
     for image in k3s.images:
         yield Artifact("archive", image.url, " and ".join(image.roles), files.archive_checksum(image, listed))
     if any("k3s-airgap-images" in image.url for image in k3s.images):
@@ -214,9 +220,9 @@ def _k3s(cluster: Cluster, project: Path) -> Iterator[Artifact]:
 def _packages(cluster: Cluster) -> Iterator[Artifact]:
     """Those that host/*.sh install, from the apt repositories of the hosts."""
     if cluster.hosts.load_balancers:
-        yield Artifact("package", "haproxy", "load balancers")
+        yield Artifact("package", "haproxy", "load balancers", run=run_of("haproxy"))
     if cluster.hosts.virtual_ip:
-        yield Artifact("package", "keepalived", "virtual IP")
+        yield Artifact("package", "keepalived", "virtual IP", run=run_of("keepalived"))
     if nfs.export_of(Inventory.of(cluster)):
         yield Artifact("package", "nfs-kernel-server", "NFS server")
 
@@ -228,7 +234,8 @@ def _add_operator(
     if not config.is_local:
         repository = f" --repo {config.repository_url}" if config.repository_url else ""
         name = f"{config.chart}{repository} --version {config.version}"
-        found.artifacts.append(Artifact("chart", name, operator.release))
+        run = run_of(operator.release, config.version)
+        found.artifacts.append(Artifact("chart", name, operator.release, run=run))
         found.unknown.append(
             f"the images of {operator.release} {config.version}, which its chart names. "
             f"Fix: helm pull {name}, set {where} to the archive, and run this command again"

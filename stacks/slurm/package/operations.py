@@ -41,6 +41,7 @@ from busbar.operations.lock import requester
 from busbar.operations.verify import UNKNOWN, Verified, Workers
 from busbar.preflight.output import lines
 from busbar.preflight.survey import Outcome
+from busbar.versions import NEVER_RUN
 from stacks.slurm.package import config, job
 from stacks.slurm.package import measure as measurement
 from stacks.slurm.package import verify as drift
@@ -53,6 +54,8 @@ from stacks.slurm.package.reach import over_ssh
 Answer = TypeVar("Answer")
 
 POLL_SECONDS = 3.0
+# The packages of the hosts' own system that were run, and where.
+RAN = "that of Debian 13, in the lab, 2026-11-29"
 # How long a node may take until it is usable again, in seconds.
 READY_SECONDS = 300
 # How long host/node.sh waits for the end of jobs, with its questions.
@@ -103,9 +106,12 @@ def needs(path: Path) -> Needs:
         found = {f"{files}-{name}_*.deb": use for name, use in names.items()}
         found |= {f"{files}_*.deb": "all hosts"}
     found |= {"mariadb-server": "accounting"} if slurm.accounting.enabled else {}
+    ran = {name for name in found if "/" not in name}
     found |= {"nfs-kernel-server": "home.nfs"} if slurm.home.nfs else {}
     found |= {f"{slurm.container_packages}/*.deb": "container_packages"} if slurm.container_packages else {}
-    made = Needs([Artifact("package", name, use) for name, use in found.items()])
+    made = Needs(
+        [Artifact("package", name, use, run=RAN if name in ran else NEVER_RUN) for name, use in found.items()]
+    )
     if image := slurm.validation.image:
         made.artifacts.append(Artifact("image", image, "NCCL validation"))
     elif slurm.validation.enabled:

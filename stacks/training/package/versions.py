@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from busbar.versions import Default, split
+
 # The image of Kubeflow Trainer's own torch runtime (kubeflow/trainer v2.3.0): torch, CUDA 13.0 and its NCCL.
 TORCH_IMAGE: Final = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 
@@ -25,3 +27,20 @@ TRAINING_OPERATOR_SHA256: Final = "a666a26d8c7a0b5181ff30d61b06a4a7b4646802b3e83
 TRAINING_OPERATOR_IMAGE: Final = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
 # The operator's own default (pkg/config/config.go).
 INIT_IMAGE: Final = "alpine:3.10"
+
+_FROM_MODULE: Final = "built from its Go module, in the lab, 2026-11-22"
+DEFAULTS: Final = (
+    Default("chart", "kubeflow-trainer", TRAINER, "2.3.0", _FROM_MODULE),
+    Default("image", *split(TORCH_IMAGE), "2.11 of pytorch.org", "by hand on one H200, 2026-11-27"),
+    Default("image", *split(DEEPSPEED_IMAGE), "0.16.9", "DeepSpeed itself, in the lab, 2026-11-22"),
+    Default(
+        "chart",
+        "rke2-multus",
+        MULTUS,
+        "Multus 4.3.0",
+        "from its module, in the lab and on K3s v1.34.3, 2026-11-24",
+    ),
+    Default("chart", "training-operator", TRAINING_OPERATOR),
+    Default("image", *split(TRAINING_OPERATOR_IMAGE), "v1-93c5489", _FROM_MODULE),
+    Default("image", *split(INIT_IMAGE)),
+)

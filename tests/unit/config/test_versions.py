@@ -11,6 +11,7 @@ from busbar import versions
 from busbar.cli.before import describe
 from busbar.config import ConfigError, load, untested_versions, warnings
 from busbar.finding import path_of
+from busbar.versions import Default, run_of, split
 from tests.support.clusters import site
 
 
@@ -112,3 +113,30 @@ def test_versions_that_were_not_run_are_a_warning() -> None:
     ]  # fmt: skip
     assert found[1].startswith("gpu_operator.version: 'v26.7.2' was not run: its chart was not seen; ")
     assert found[2].endswith("Fix: use 26.7.0")
+
+
+@pytest.mark.parametrize(
+    ("default", "run"),
+    [
+        (Default("chart", "a", "1.2", "1.2", "in the lab"), "in the lab"),
+        (Default("chart", "a", "1.3", "1.2", "in the lab"), "never run; 1.2: in the lab"),
+        (Default("package", "a", "", "", "that of Debian 12"), "that of Debian 12"),
+        (Default("image", "a", "1.2"), "never run"),
+    ],
+    ids=["this version", "another version", "a package", "none"],
+)
+def test_a_default_says_where_its_version_was_run(default: Default, run: str) -> None:
+    assert run_of("a", default.version, [default]) == run
+    assert run_of("b", default.version, [default]) == "never run"
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("a/b:1", ("a/b", "1")),
+        ("registry:5000/a/b:1", ("registry:5000/a/b", "1")),
+        ("a/b@sha256:00", ("a/b", "sha256:00")),
+    ],
+)
+def test_an_image_is_a_repository_and_a_tag_or_digest(image: str, parts: tuple[str, str]) -> None:
+    assert split(image) == parts
