@@ -94,8 +94,8 @@ schema: $(VENV)/.ready  ## write the JSON Schemas of the configuration and of th
 	@for name in $(notdir $(patsubst %/,%,$(dir $(wildcard stacks/*/schema.json)))); do \
 	  $(BIN)/python -m busbar schema -C stacks/$$name > stacks/$$name/schema.json || exit 1; done
 
-docs: $(VENV)/.ready  ## write the tables of docs/{diagnosis,hosts}.md and the pages of capabilities anew, from their rules
-	@for page in tests.diagnosis_page tests.unchangeable_page $(subst /,.,$(basename $(wildcard stacks/*/tests/page.py))); do \
+docs: $(VENV)/.ready  ## write the tables of docs/{diagnosis,evidence,hosts}.md and the pages of capabilities anew, from their rules
+	@for page in tests.diagnosis_page tests.unchangeable_page tests.evidence_page $(subst /,.,$(basename $(wildcard stacks/*/tests/page.py))); do \
 	  $(BIN)/python -m $$page || exit 1; done
 
 release: $(VENV)/.ready  ## make the files of a release in dist/, built twice (KEY=FILE signs the checksums)
