@@ -4,7 +4,7 @@
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, API_PORT, CA_FILE, VIRTUAL_IP (empty with one load balancer).
 # Payload: haproxy_cfg, keepalived_conf (empty with one load balancer), ca_pem (CA of the API's certificate).
-# Facts: {"node","haproxy","keepalived"} (versions; keepalived's is empty with one load balancer)
+# Facts: {"node"}
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages keepalived
 
 CONFIG=/etc/haproxy/haproxy.cfg
@@ -35,8 +35,7 @@ install_balancer() {
     die "the virtual IP $VIRTUAL_IP is not responding after $VIRTUAL_IP_DEADLINE s" \
       "check hosts.virtual_ip.interface (ip link) and that the load balancers reach each other by VRRP (protocol 112)"
   record_applied "$CONFIG" "$CA_FILE" ${VIRTUAL_IP:+"$KEEPALIVED"}
-  printf '{"node":%s,"haproxy":%s,"keepalived":%s}\n' "$(json "$NODE_NAME")" \
-    "$(json "$(package_version haproxy)")" "$(json "${VIRTUAL_IP:+$(package_version keepalived)}")"
+  printf '{"node":%s}\n' "$(json "$NODE_NAME")"
 }
 
 configure_haproxy() {

@@ -16,8 +16,8 @@
 # Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
 # Payload: machines (lines "NODE MACHINE [EPOCH]"; EPOCH: preflight found no K3s there then), servers (lines "NODE": all of the configuration. They are noted in the
 #   cluster; none of them leaves etcd when only its resource is removed).
-# Facts: of install {"node","replaced":[NODE...],"ca_sha256"}: of the cluster's CA, empty where K3s is not installed; of remove
-#   {"node","removed","cluster"}: cluster is false if no K3s runs here, or if all of it is being removed; else {"node"}.
+# Facts: of install {"node","ca_sha256"}: of the cluster's CA, empty where K3s is not installed; of remove
+#   {"node","cluster"}: cluster is false if no K3s runs here, or if all of it is being removed; else {"node"}.
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-api
 
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
@@ -37,7 +37,6 @@ main() {
 }
 
 prepare_hosts() {
-  REPLACED=""
   if is_removed; then
     # It joins again in its own step. Until then the other servers are the cluster.
     [[ ${AFTER:-} != true ]] ||
@@ -46,7 +45,7 @@ prepare_hosts() {
   else
     prepare_cluster
   fi
-  printf '{"node":%s,"replaced":[%s],"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$REPLACED" "$(json "$(ca_sha256)")"
+  printf '{"node":%s,"ca_sha256":%s}\n' "$(json "$NODE_NAME")" "$(json "$(ca_sha256)")"
 }
 
 prepare_cluster() {
@@ -103,7 +102,6 @@ replace_nodes() {
     IFS='|' read -r _ before _ created <<<"$(awk -F'|' -v node="$node" '$1 == node' <<<"$1")"
     [[ -n $machine && -n $before && $before != "$machine" ]] || is_older "$created" "$empty_at" || continue
     replace_node "$node"
-    REPLACED+="${REPLACED:+,}$(json "$node")"
   done <<<"$(payload machines)"
 }
 
@@ -128,7 +126,7 @@ remove_node() {
 }
 
 remove_gone() {
-  local names node no_api="the Kubernetes API on this server is not responding" removed=false cluster=true
+  local names node no_api="the Kubernetes API on this server is not responding" cluster=true
   if ! systemctl is-active --quiet k3s || is_torn_down; then
     cluster=false
   else
@@ -140,10 +138,9 @@ remove_gone() {
     else
       node=$(node_field "$NODE_NAME" '{.metadata.name}') || die "$no_api" "see: systemctl status k3s"
       [[ -z $node ]] || remove_node "$NODE_NAME"
-      removed=true
     fi
   fi
-  printf '{"node":%s,"removed":%s,"cluster":%s}\n' "$(json "$NODE_NAME")" "$removed" "$cluster"
+  printf '{"node":%s,"cluster":%s}\n' "$(json "$NODE_NAME")" "$cluster"
 }
 
 main

@@ -13,7 +13,7 @@
 # Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), RESUMED (true: an
 #   earlier restore was not finished, so that the data here may be neither old nor new), SERVERS (URLs of the servers that
 #   run already), NODES (names).
-# Facts: list {"node","install_id","running","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
+# Facts: list {"node","install_id","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-etcd k3s-rotation
@@ -70,16 +70,15 @@ token_password() {
 }
 
 list_here() {
-  local file list="" s3 stored=null running=true
-  ! is_stopped "$UNIT" || running=false
+  local file list="" s3 stored=null
   while IFS= read -r file; do
     list+="${list:+,}{\"name\":$(json "$(basename "$file")"),\"path\":$(json "$file"),\"bytes\":$(size_of "$file")"
     list+=",\"time\":\"$(date -u -r "$file" +%Y-%m-%dT%H:%M:%SZ)\"}"
   done < <(snapshot_files)
   s3=$(truth test "$(setting etcd-s3)" = true)
   if [[ $s3 == true ]] && systemctl is-active --quiet "$UNIT"; then stored=$(stored_snapshots) || stored=null; fi
-  printf '{"node":%s,"install_id":%s,"running":%s,"restoring":%s,"s3":%s,"problem":%s,"snapshots":[%s],"stored":%s}\n' \
-    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$running" "$(truth test -e "$RESTORING")" "$s3" "$(json "$(problem)")" \
+  printf '{"node":%s,"install_id":%s,"restoring":%s,"s3":%s,"problem":%s,"snapshots":[%s],"stored":%s}\n' \
+    "$(json "$NODE_NAME")" "$(json "$(owner_field install_id)")" "$(truth test -e "$RESTORING")" "$s3" "$(json "$(problem)")" \
     "$list" "$stored"
 }
 

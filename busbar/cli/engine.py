@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from busbar.collect.spec import CollectSpec, JobSpec
-    from busbar.kube.allocatable import AllocatableSpec
     from busbar.kube.client import RestApi
     from busbar.kube.drain import StaleNodesSpec
-    from busbar.kube.health import EndpointSpec
     from busbar.kube.taints import TaintsSpec
     from busbar.manifests.image_pull import ImagePull
     from busbar.operations.preparation import Preparation
@@ -83,18 +81,28 @@ def step(
 ) -> None:
     """Run one of the `steps` of a Capability on its cluster; its function says what it needs."""
     from busbar.capability import capabilities
-    from busbar.kube.wait import SystemClock
 
     steps = {f"{each.name} {step}": path for each in capabilities() for step, path in each.steps.items()}
     if (path := steps.get(f"{capability} {name}")) is None:
         fail(f"step: {capability} {name} is not one of {', '.join(sorted(steps))}", USAGE)
+    _run_step(path)
+
+
+def _run_step(path: str) -> None:
+    """Print the result of a function of an Api, the request, a Clock and a ProgressCallback, as JSON."""
+    from busbar.kube.wait import SystemClock
+
     act = pkgutil.resolve_name(path)
     _, model, *_ = inspect.signature(act, eval_str=True).parameters.values()
     spec = request(model.annotation)
     _print(_on_cluster(lambda api, spec: act(api, spec, SystemClock(), progress), spec))
 
 
-ENGINE_COMMANDS["step"] = step
+ENGINE_COMMANDS |= {
+    "step": step,
+    "wait allocatable": lambda: _run_step("busbar.kube.allocatable:wait"),
+    "wait api": lambda: _run_step("busbar.kube.health:await_endpoint"),
+}
 
 
 def _print(found: Any) -> None:
@@ -139,26 +147,6 @@ def stop_on_sigterm() -> None:
 def say(text: str) -> None:
     """Print a note of a host or of the operation on stderr."""
     progress(text.removeprefix("busbar: "))
-
-
-@engine_command("wait allocatable", "busbar.kube.allocatable:AllocatableSpec")
-def allocatable(api: RestApi, spec: AllocatableSpec) -> Any:
-    """Wait for extended resources on the nodes. Prints {"resource", "nodes"}."""
-    from busbar.kube import allocatable as kube
-    from busbar.kube.wait import SystemClock
-
-    kube.wait(api, spec, SystemClock(), progress)
-    return {"resource": spec.resource, "nodes": spec.nodes}
-
-
-@engine_command("wait api", "busbar.kube.health:EndpointSpec")
-def api_endpoint(api: RestApi, spec: EndpointSpec) -> Any:
-    """Wait for /readyz of the Kubernetes API. Prints {"server"}."""
-    from busbar.kube import health
-    from busbar.kube.wait import SystemClock
-
-    health.await_endpoint(api, spec, SystemClock(), progress)
-    return {"server": api.server}
 
 
 @engine_command("set-taints", "busbar.kube.taints:TaintsSpec")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from typing import Literal, Protocol
 
 from pydantic import Field
@@ -202,7 +201,7 @@ def _held(hooks: Iterable[DrainHook]) -> str:
 def drain_for_restart(
     api: Api, name: str, hooks: Hooks, seconds: float, clock: Clock, progress: ProgressCallback
 ) -> None:
-    """Drain a Node whose agent is going to restart (host/k3s-agent.sh), until `end_restart`.
+    """Drain a Node whose agent is going to restart (host/k3s-agent.sh), until `put_back`.
 
     Pods that nothing starts again elsewhere stay, and keep running meanwhile. Raises PodsRemain, ApiError and
     TimedOut.
@@ -217,15 +216,16 @@ def drain_for_restart(
         )
 
 
-def end_restart(api: Api, name: str, hooks: Hooks, clock: Clock) -> None:
+def put_back(api: Api, name: str, hooks: Hooks, clock: Clock, seconds: float = CHANGE_SECONDS) -> None:
     """Put back a Node that an update has drained, also one that was interrupted.
 
-    The cordon of another note stays, and so does that of somebody else. Raises ApiError and TimedOut.
+    The cordon of another note stays, and so does that of somebody else. Raises ApiError, and TimedOut for an
+    API that is not responding for so many `seconds`.
     """
     look = partial(find, api, f"{NODES}/{name}")
-    found = wait_until(look, Deadline(clock, CHANGE_SECONDS), poll_seconds=1)
+    found = wait_until(look, Deadline(clock, seconds), poll_seconds=1)
     if found and CORDONED in (node := Node.of(found)).notes:
-        changed(partial(nodes.put_back, api, name, CORDONED), clock)
+        changed(partial(nodes.put_back, api, name, CORDONED), clock, seconds=seconds)
         tell(hooks, name, reason_of(node.quarantine, node.drained))
 
 
@@ -249,19 +249,24 @@ def uncordon(
     for each in needs:
         allocatable.wait(api, each.model_copy(update={"also_drained": True}), clock, progress)
 
-    def put_back() -> bool:
+    def end() -> bool:
         is_back = nodes.put_back(api, name, DRAINED)
         tell(hooks, name, reason_of(node.quarantine))
         return is_back
 
-    return changed(put_back, clock, progress)
+    return changed(end, clock, progress)
 
 
-def changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback | None = None) -> bool:
+def changed(
+    change: Callable[[], bool],
+    clock: Clock,
+    progress: ProgressCallback | None = None,
+    seconds: float = CHANGE_SECONDS,
+) -> bool:
     """Change a Node, again where somebody else changed it at the same time. Raises ApiError and TimedOut."""
     return wait_until(
         change,
-        Deadline(clock, CHANGE_SECONDS),
+        Deadline(clock, seconds),
         poll_seconds=1,
         progress=progress,
         retry_on=lambda error: error.transient or error.conflict,
@@ -271,6 +276,8 @@ def changed(change: Callable[[], bool], clock: Clock, progress: ProgressCallback
 READ_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
+# Ten Nodes are put back one after another, also after SIGTERM.
+PUT_BACK_SECONDS = 5.0
 AT_ONCE = 10
 
 
@@ -331,7 +338,11 @@ def remove_stale_nodes(
                 delete(name)
         finally:
             for name in sorted(draining):
-                _put_back_removed(api, name, draining.pop(name), clock, progress)
+                del draining[name]
+                try:
+                    put_back(api, name, hooks, clock, PUT_BACK_SECONDS)
+                except (ApiError, TimedOut) as error:
+                    progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
         raise NodesRemain(
@@ -347,16 +358,3 @@ def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]
     for node in found:
         if node.machine and not node.is_server and node.name.lower() not in configured:
             yield node
-
-
-def _put_back_removed(
-    api: Api, name: str, hooks: Sequence[DrainHook], clock: Clock, progress: ProgressCallback
-) -> None:
-    """Uncordon a Node that could not be deleted; an API that is not responding is not waited for."""
-    put_back = partial(nodes.put_back, api, name, CORDONED)
-    try:
-        wait_until(put_back, Deadline(clock, CHANGE_SECONDS), poll_seconds=1, retry_on=attrgetter("conflict"))
-        for hook in hooks:
-            hook.end()
-    except (ApiError, TimedOut) as error:
-        progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")

@@ -295,12 +295,12 @@ class ServerState:
         stored = facts["stored"]
         return cls(
             host,
-            str(facts["install_id"]),
-            bool(facts["restoring"]),
-            bool(facts["s3"]),
-            str(facts["problem"]),
-            _snapshots(host.name, facts["snapshots"]),
-            None if stored is None else _snapshots(S3, stored),
+            facts["install_id"],
+            facts["restoring"],
+            facts["s3"],
+            facts["problem"],
+            tuple(Snapshot(**each, where=host.name) for each in facts["snapshots"]),
+            None if stored is None else tuple(Snapshot(**each, where=S3) for each in stored),
         )
 
 
@@ -319,10 +319,3 @@ def all_of(states: Sequence[ServerState]) -> list[Snapshot]:
     stored = next((state.stored for state in states if state.stored is not None), ())
     found = [*stored, *(each for state in states for each in state.snapshots)]
     return sorted(found, key=lambda each: (each.time, each.name, each.where), reverse=True)
-
-
-def _snapshots(where: str, facts: Sequence[Mapping[str, Any]]) -> tuple[Snapshot, ...]:
-    return tuple(
-        Snapshot(str(each["name"]), where, str(each["path"]), int(each["bytes"]), str(each["time"]))
-        for each in facts
-    )

@@ -20,7 +20,7 @@ from busbar.hosts.inventory import Inventory
 from busbar.kube import batches, health
 from busbar.kube import nodes as cluster_servers
 from busbar.kube.client import ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
-from busbar.kube.drain import drain_for_restart, end_restart
+from busbar.kube.drain import drain_for_restart, put_back
 from busbar.kube.wait import SystemClock, TimedOut
 
 
@@ -77,7 +77,7 @@ def restart_hooks(
 
     async def end(command: str) -> None:
         await on_cluster(
-            lambda api: end_restart(api, workers[command], partial(drain_hooks, api), SystemClock())
+            lambda api: put_back(api, workers[command], partial(drain_hooks, api), SystemClock())
         )
 
     async def before(args: pulumi.ResourceHookArgs) -> None:

@@ -22,7 +22,7 @@ def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(t
     cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
     done, log = prepared(tmp_path, "w-1 cccc\nw-2 bbbb")
     assert log == ["w-1 deleted"], done.stderr
-    assert done.stdout == '{"node":"s-1","replaced":["w-1"],"ca_sha256":""}\n'
+    assert done.stdout == '{"node":"s-1","ca_sha256":""}\n'
 
 
 def test_the_password_of_a_replaced_machine_is_gone_before_the_new_one_joins(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_server_tells_the_ca_of_its_cluster(tmp_path: Path) -> None:
     (tmp_path / "server/token").write_text(f"K10{'b' * 64}::server:secret\n")
     call = f"K3S_DATA_DIR={tmp_path}; main"
     done, _ = performed(tmp_path, "k3s-nodes", call, {"machines": ""}, VERB="install", NODE_NAME="s-1")
-    assert done.stdout == f'{{"node":"s-1","replaced":[],"ca_sha256":"{"b" * 64}"}}\n'
+    assert done.stdout == f'{{"node":"s-1","ca_sha256":"{"b" * 64}"}}\n'
 
 
 def test_a_replaced_server_leaves_etcd_before_its_node_is_deleted(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
         VERB="install",
         NODE_NAME="s-1",
     )
-    assert done.stdout == '{"node":"s-1","replaced":[],"ca_sha256":""}\n', done.stderr
+    assert done.stdout == '{"node":"s-1","ca_sha256":""}\n', done.stderr
 
 
 def prepared_after_removal(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
@@ -231,7 +231,7 @@ def test_a_server_without_a_cluster_that_stays_says_so(tmp_path: Path, state: st
     prepared(tmp_path, "", servers="s-1", AFTER="true")
     (tmp_path / "log").write_text("")
     done, log = performed(tmp_path, "k3s-nodes", f"{state}; main", NODE_NAME="s-9")
-    assert (done.stdout, log) == ('{"node":"s-9","removed":false,"cluster":false}\n', [])
+    assert (done.stdout, log) == ('{"node":"s-9","cluster":false}\n', [])
 
 
 def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(tmp_path: Path) -> None:

@@ -49,14 +49,13 @@ def busbar(*words: str, stdin: Any) -> Any:
     return cli.busbar(*words, stdin=text)
 
 
-def test_the_answer_is_one_line_of_json_and_the_progress_goes_to_stderr(cluster: Cluster) -> None:
+def test_the_progress_goes_to_stderr(cluster: Cluster) -> None:
     done = busbar("wait", "allocatable", stdin=QUESTION)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}}
+    assert (done.exit_code, done.stdout) == (0, ""), done.output
     assert done.stderr.startswith("nvidia.com/gpu: 1/1 nodes ready")
 
 
-def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_fix(
+def test_an_endpoint_answers_or_ends_with_1_and_the_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wait, "SystemClock", Clock)
@@ -64,8 +63,7 @@ def test_an_endpoint_answers_with_its_server_or_ends_with_1_and_the_fix(
     with running() as server:
         monkeypatch.setattr("busbar.kube.client.connect", lambda: RestApi(server.kubeconfig))
         server.answers += [status(200, b"ok")]
-        done = busbar("wait", "api", stdin=question)
-        assert json.loads(done.stdout) == {"server": f"http://127.0.0.1:{server.http.server_port}"}
+        assert busbar("wait", "api", stdin=question).exit_code == 0
         server.answers += [status(502)] * 2
         done = busbar("wait", "api", stdin=question)
     assert (done.exit_code, done.stdout) == (1, "")

@@ -17,8 +17,8 @@ from busbar.kube.drain import (
     PodsRemain,
     drain,
     drain_for_restart,
-    end_restart,
     no_hooks,
+    put_back,
     uncordon,
 )
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
@@ -111,14 +111,14 @@ def test_an_agent_restarts_when_jobs_of_schedulers_have_ended_and_pods_that_star
     told = "w-1 drained by the scheduler: restart of K3s"
     assert cluster.log == [told, "w-1 cordoned", "app evicted"] and cluster.clock.now() >= 20
     assert seen(cluster).notes[CORDONED].why == "restart of K3s"
-    end_restart(cluster, "w-1", asking(cluster), cluster.clock)
+    put_back(cluster, "w-1", asking(cluster), cluster.clock)
     assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]
     assert not seen(cluster).notes
 
 
 @pytest.mark.parametrize("cluster", [Nodes(node("w-1", "b")), Nodes()], ids=["not drained", "no Node"])
 def test_a_worker_that_no_update_has_drained_is_left_alone_after_a_restart(cluster: Nodes) -> None:
-    end_restart(cluster, "w-1", asking(cluster), cluster.clock)
+    put_back(cluster, "w-1", asking(cluster), cluster.clock)
     assert cluster.log == []
 
 
@@ -127,7 +127,7 @@ def test_an_api_that_is_away_for_a_moment_is_waited_for_before_and_after_a_resta
     cluster.failures = [unreachable()] * 3
     before_restart(cluster)
     cluster.failures = [unreachable()] * 3
-    end_restart(cluster, "w-1", no_hooks, cluster.clock)
+    put_back(cluster, "w-1", no_hooks, cluster.clock)
     assert cluster.log == ["w-1 cordoned", "w-1 uncordoned"]
 
 
@@ -158,7 +158,7 @@ def test_the_cordon_of_another_note_and_that_of_an_admin_stay_after_a_restart(he
     if held:
         drained(cluster)
     before_restart(cluster)
-    end_restart(cluster, "w-1", asking(cluster), cluster.clock)
+    put_back(cluster, "w-1", asking(cluster), cluster.clock)
     assert seen(cluster).unschedulable and CORDONED not in seen(cluster).notes
 
 

@@ -53,7 +53,6 @@ class Cluster:
         usual: dict[str, dict[str, Any]] = {
             "list": {
                 "install_id": "1",
-                "running": True,
                 "restoring": False,
                 "s3": False,
                 "problem": "",
@@ -204,12 +203,12 @@ class TestFromTheBucket:
             Cluster().plan("nightly-server-9", s3=True)
 
     def test_with_k3s_down_nobody_lists_the_bucket_and_k3s_is_asked_at_the_restore(self) -> None:
-        plan = self.of(running=False, stored=None).plan("nightly-server-9", s3=True)
+        plan = self.of(stored=None).plan("nightly-server-9", s3=True)
         assert plan.snapshot == Snapshot("nightly-server-9", "s3", "nightly-server-9", 0, "")
 
     def test_an_object_is_listed_once_before_the_older_files(self) -> None:
         cluster = self.of()
-        cluster.facts["server-1", "list"] = {"s3": True, "running": False}
+        cluster.facts["server-1", "list"] = {"s3": True}
 
         async def listed(inventory: Inventory) -> list[Snapshot]:
             async with Hosts.open(login(), cluster.said.append) as hosts:
