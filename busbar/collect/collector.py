@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from busbar.collect.busy import Kept
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import Results
-from busbar.collect.spec import CollectSpec, settings_of
+from busbar.collect.spec import CollectSpec
 from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.judge.collector import Collector, JobNeverStarted
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
@@ -26,7 +26,6 @@ from busbar.judge.nccl.units import size
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import record_event
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
-from busbar.manifests.mpijob import nodes_of
 from busbar.text import counted
 
 
@@ -135,7 +134,10 @@ class _Collector(NcclCollector):
         log.truncated = "; ".join(missing) or log.truncated
         verdict = judge_log(log, Expectation.model_validate(self._spec.expectation), outcome)
         self._refuse(verdict)
-        self.record = self._record(log, outcome)
+        banners = (run.preamble.banner for run in log.runs)
+        banner = next(filter(None, banners), None)
+        sizes = (banner.iterations, banner.warmup) if banner else ()
+        self.record = self.watch.record(self._spec.expectation, *sizes, outcome=outcome, **self._about)
         return verdict
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:
@@ -195,28 +197,6 @@ class _Collector(NcclCollector):
             reason = f"Nccl{verdict.verdict.capitalize()}"
             if not record_event(self._api, node, reason, text, self.progress, is_bad=not verdict.passed):
                 break
-
-    def _record(self, log: ParsedLog | None, outcome: JobOutcome) -> Record | None:
-        """The record of the job; None where there is none, or busbar has not rendered it."""
-        job, spec = self.watch.found, self._spec
-        banners = (run.preamble.banner for run in (log.runs if log else ()))
-        banner = next(filter(None, banners), None)
-        iterations, warmup = (banner.iterations, banner.warmup) if banner else (None, None)
-        if job is None:
-            return None
-        try:
-            found = {
-                **self._about,
-                "job_uid": job["metadata"]["uid"],
-                "nodes": nodes_of(job),
-                "measured_at": self.watch.created_at,
-                "settings": settings_of(job, spec.expectation, iterations, warmup),
-                "expectation": spec.expectation,
-                "outcome": outcome,
-            }
-            return Record.model_validate(found)
-        except (KeyError, ValueError):
-            return None
 
 
 def _by(judge: int | None) -> str:

@@ -6,11 +6,12 @@ A job that fails validation has no condition at all, only an event (kubeflow/mpi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from busbar.collect.busy import PATIENCE_SECONDS, Kept, WhenBusy, holders
 from busbar.collect.follower import LogFollower, has_started
 from busbar.collect.result import after_quarantine, former_result
+from busbar.collect.spec import settings_of
 from busbar.collect.watch import (
     CONDITION_SECONDS,
     ENDED,
@@ -20,11 +21,12 @@ from busbar.collect.watch import (
     phase,
     true_conditions,
 )
+from busbar.judge.archive import Record
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
-from busbar.manifests.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL
+from busbar.manifests.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL, nodes_of
 from busbar.text import listed
 
 # Each look lists the pods of all namespaces.
@@ -89,6 +91,27 @@ class JobWatch(Watch):
             return after_quarantine(self._api, job) if holders(self._api, job) else None
         except ApiError:
             return None  # the job has failed for a reason that is known
+
+    def record(
+        self,
+        expectation: dict[str, Any],
+        iterations: int | None = None,
+        warmup: int | None = None,
+        **more: Any,
+    ) -> Record | None:
+        """The record of the job with MORE fields; None where there is none, or busbar has not rendered it."""
+        job = self.found
+        try:
+            return job and Record(
+                job_uid=job["metadata"]["uid"],
+                nodes=nodes_of(job),
+                measured_at=self.created_at,
+                settings=dict(settings_of(job, expectation, iterations, warmup)),
+                expectation=expectation,
+                **more,
+            )
+        except (KeyError, ValueError):
+            return None
 
     def resume(self) -> None:
         """Let a suspended job run, and wait until its operator has seen that."""

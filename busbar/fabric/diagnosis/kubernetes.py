@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from busbar.collect.jobwatch import JobWatch, is_worker
-from busbar.collect.spec import GRACE_SECONDS, expectation, settings_of
+from busbar.collect.spec import GRACE_SECONDS, expectation
 from busbar.collect.watch import phase
 from busbar.config.cluster import Validation
 from busbar.fabric.diagnosis.stages import (
@@ -25,7 +25,7 @@ from busbar.fabric.measure import read_facts
 from busbar.fabric.measure.plan import plan_pool, unusable
 from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
 from busbar.hosts.inventory import Inventory
-from busbar.judge.archive import JobOutcome, Record
+from busbar.judge.archive import JobOutcome
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
@@ -33,7 +33,6 @@ from busbar.kube.nodes import NODES
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests import groups as script
 from busbar.manifests import mpijob
-from busbar.manifests.nccljob import NcclJob
 
 
 def scope_of(
@@ -182,7 +181,17 @@ class InCluster:
             verdict = collector.run()
             if plan.idle and (ended := preempted(api, plan)):
                 raise Preempted(ended)
-            self._record(collector, watch, name, job, verdict)
+            # The log can be read again from its folder alone.
+            record = watch.record(
+                expectation(self._validation, job, name),
+                pool=self.pool,
+                kind="diagnose",
+                folder=str(work.folder),
+                outcome=JobOutcome(verdict.passed or None, verdict.reasons),
+                complete=True,
+            )
+            if record and collector.archive.complete_log_of == record.job_uid:
+                collector.archive.mark_complete(record.job_uid, record.model_dump(mode="json"))
             return verdict
 
         try:
@@ -191,25 +200,3 @@ class InCluster:
             log = collector.log
             log.absent = log.absent or watch.kept_waiting
             keep(log)
-
-    def _record(
-        self, collector: StageCollector, watch: StageWatch, name: str, job: NcclJob, verdict: StageVerdict
-    ) -> None:
-        """Keep what the log needs to be read again from its folder alone."""
-        archive, found = collector.archive, watch.found
-        if found is None or archive.complete_log_of != found["metadata"]["uid"]:
-            return
-        wanted = expectation(self._validation, job, name)
-        record = Record(
-            job_uid=found["metadata"]["uid"],
-            pool=self.pool,
-            kind="diagnose",
-            folder=str(archive.folder),
-            nodes=job.nodes,
-            measured_at=watch.created_at,
-            settings=dict(settings_of(found, wanted)),
-            expectation=wanted,
-            outcome=JobOutcome(verdict.passed or None, verdict.reasons),
-            complete=True,
-        )
-        archive.mark_complete(record.job_uid, record.model_dump(mode="json"))
