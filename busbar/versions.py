@@ -127,6 +127,8 @@ IN_WORDS: Final = (
 # These do not read the AuthenticationConfiguration that the load balancer's health check of /readyz needs
 # (k3s-io/k3s#12245).
 K3S_WITHOUT_READYZ: Final = ("<1.31.9", ">=1.32,<1.32.5", ">=1.33,<1.33.1")
+# etcd 3.5 of these keeps replaced servers as members, and 3.6 of K3s 1.34 counts them (k3s-io/k3s#13485).
+K3S_WITH_REMOVED_MEMBERS: Final = ">=1.33,<1.33.8"
 # A GPU Operator and a Network Operator that do not support GPUDirect RDMA together
 # (NVIDIA/cloud-native-stack, README of 26.6.0).
 GPU_OPERATOR_WITHOUT_GPUDIRECT: Final = ">=26.3.2,<26.3.3"
@@ -146,19 +148,6 @@ def left_out(releases: Sequence[str], installed: str, wanted: str) -> list[str]:
         return []
     majors = {each: Version(each).release[:2] for each in releases}
     return [each for each, major in majors.items() if before.release[:2] < major < after.release[:2]]
-
-
-# Fixed release of k3s-io/k3s#13485: etcd 3.5 of K3s 1.33 keeps replaced servers as members; 3.6 counts them.
-_WITHOUT_ZOMBIES = (Version("1.33.7"), 3)
-
-
-def keeps_removed_members(installed: str, wanted: str) -> bool:
-    """Return whether an upgrade of servers from K3s `installed` to `wanted` can lose etcd's majority."""
-    before, after = release(installed), release(wanted)
-    if before is None or after is None or before.release[:2] != (1, 33) or after.release[:2] == (1, 33):
-        return False
-    build = re.search(r"\+k3s(\d+)", installed)
-    return (before, int(build[1]) if build else 0) < _WITHOUT_ZOMBIES
 
 
 def known_set(k3s: str, gpu_operator: str, network_operator: str) -> VersionSet | None:

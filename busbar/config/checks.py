@@ -671,21 +671,16 @@ def _of_host_keys(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _of_proxy(cluster: Cluster) -> Iterator[Finding]:
-    """Warn of patterns, and of workers that servers list in NO_PROXY one by one (hosts/proxy.py)."""
+    """Warn of workers that servers list in NO_PROXY one by one (hosts/proxy.py)."""
     if (proxy := cluster.http_proxy) is None:
         return
-    where = ("http_proxy", "no_proxy")
-    for index, (given, read) in enumerate(zip(proxy.no_proxy, proxy.direct, strict=True)):
-        if given != read:
-            text = f"is a pattern, which curl and Go do not read; hosts get '{read}'"
-            yield Finding((*where, index), text, f"write '{read}'", f"'{given}'")
     alone = [*proxy.outside_no_proxy(worker.address for worker in cluster.workers)]
     if alone:
         text = (
             f"workers are in none of its networks and domains ({listed(alone, 3)}): K3s on the servers "
             "restarts whenever a worker is added or removed"
         )
-        yield Finding(where, text, "add the network of the hosts, such as 10.0.0.0/24")
+        yield Finding(("http_proxy", "no_proxy"), text, "add the network of the hosts, such as 10.0.0.0/24")
 
 
 def floating(path: KeyPath, image: str) -> Finding:

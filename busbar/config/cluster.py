@@ -597,15 +597,10 @@ class HttpProxy(ConfigModel):
     """What is reached directly beside hosts, API, pods and services: names, domains (.example.com), addresses
     and networks. The network of the hosts stands for their addresses."""
 
-    @property
-    def direct(self) -> list[str]:
-        """`no_proxy` as curl and Go read it: the domain .x for the pattern *.x."""
-        return [each.removeprefix("*") for each in self.no_proxy]
-
     def outside_no_proxy(self, addresses: Iterable[str]) -> Iterator[str]:
         """The addresses (or names) that no network and no domain of `no_proxy` contains."""
-        networks = [ipaddress.ip_network(each) for each in self.direct if "/" in each]
-        domains = tuple(each for each in self.direct if each.startswith("."))
+        networks = [ipaddress.ip_network(each) for each in self.no_proxy if "/" in each]
+        domains = tuple(each for each in self.no_proxy if each.startswith("."))
         for address in addresses:
             try:
                 parsed = ipaddress.ip_address(address)

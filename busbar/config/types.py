@@ -248,7 +248,7 @@ def _host_key(value: str) -> str:
 
 # Without a port curl takes 1080, Go 80 or 443.
 _PROXY_URL = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?")
-_UNPROXIED = re.compile(r"(\*?\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
+_UNPROXIED = re.compile(r"\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
 
 
 def _proxy_url(value: str) -> str:

@@ -28,7 +28,7 @@ def environment(inventory: Inventory, *, of_servers: bool = False) -> dict[str, 
         cluster.k3s.cluster_cidr,
         cluster.k3s.service_cidr,
         *OF_SERVICES,
-        *cluster.http_proxy.direct,
+        *cluster.http_proxy.no_proxy,
     ]
     url = cluster.http_proxy.url
     return {"http_proxy": url, "https_proxy": url, "no_proxy": ",".join(dict.fromkeys(direct))}

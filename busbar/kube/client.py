@@ -295,11 +295,8 @@ class RestApi:
             response.close()
             response.release_conn()
         reason, name = _reason_and_name(text)
-        if response.status != 401:
-            return ApiError(what, response.status, reason, name)
-        ended = self._login.ended()
-        reason += f"; {ended}" if ended else ""
-        return ApiError(what, 401, reason, name, "get a new kubeconfig, or check its login")
+        fix = "get a new kubeconfig, or check its login: its certificate may have ended"
+        return ApiError(what, response.status, reason, name, fix if response.status == 401 else "")
 
     def _connect(self, certificate: str | None) -> urllib3.PoolManager:
         options: dict[str, Any] = {

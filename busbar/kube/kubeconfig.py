@@ -111,17 +111,6 @@ class Login:
             self.renew()
         return self._credential
 
-    def ended(self) -> str:
-        """When the client certificate ended, as a sentence; empty if it has not, or there is none."""
-        # Only a refused login needs cryptography, which takes a while to import.
-        from cryptography.x509 import load_pem_x509_certificate
-
-        try:
-            end = load_pem_x509_certificate((self._credential.certificate or "").encode()).not_valid_after_utc
-        except ValueError:
-            return ""
-        return f"the client certificate ended on {end:%Y-%m-%d %H:%M} UTC" if end < datetime.now(UTC) else ""
-
     def renew(self) -> None:
         """Read the credentials again. Raises ValueError."""
         self._credential = self._read()

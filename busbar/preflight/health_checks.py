@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.finding import STACK, Finding, Fix, error, warning
+from busbar.finding import Finding, error, warning
 from busbar.preflight.report import Health, PcieLink, Report
 from busbar.preflight.spec import HostRequirements
 
@@ -39,10 +39,6 @@ SATURATED = {
 # NVSentinel's monitor of NICs considers this rate fatal.
 SYMBOL_ERRORS_PER_HOUR = 120
 NEVER = ("local_link_integrity_errors", "excessive_buffer_overrun_errors")
-# Days after which NVLink may fail with the first firmware of a GPU (NVIDIA DGX B300 firmware guide 26-03-1).
-MAX_UPTIME_DAYS = {"B300": 55}
-# Time left for a drain and a reboot.
-UPTIME_MARGIN_DAYS = 5
 NOTHING = ("0", "No", "[N/A]", "N/A")
 
 
@@ -57,7 +53,6 @@ def check_health(required: HostRequirements, report: Report) -> Iterator[Finding
         yield from _xids(health)
         yield from _memory(health)
         yield from _nvlink(health)
-        yield from _uptime(health, {gpu.model for gpu in report.gpus.list})
     yield from _links(health)
     yield from _ports(health)
 
@@ -121,20 +116,6 @@ def _nvlink(health: Health) -> Iterator[Finding]:
             yield warning(
                 f"NVLink of {gpu}: {line.strip()}",
                 "nvidia-smi nvlink -e twice: where it grows, reseat the GPU or have it replaced",
-            )
-
-
-def _uptime(health: Health, models: set[str]) -> Iterator[Finding]:
-    days = health.uptime_seconds / 86400
-    for model, most in MAX_UPTIME_DAYS.items():
-        if days > most - UPTIME_MARGIN_DAYS and any(model in each for each in models):
-            yield warning(
-                f"has been up for {days:.0f} days: after {most} the NVLink of a {model} may fail with its "
-                "first firmware",
-                Fix(
-                    "update the firmware (NVIDIA's guide of that system), or reboot it after",
-                    ("drain", STACK, "HOST"),
-                ),
             )
 
 

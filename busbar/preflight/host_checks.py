@@ -268,9 +268,9 @@ def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[
             f"runs K3s {report.k3s_version}, and {required.k3s_version} skips a minor version",
             f"upgrade to a {between} release first: Kubernetes supports one minor version at a time",
         )
-    elif role == "server" and versions.keeps_removed_members(report.k3s_version, required.k3s_version):
+    elif role == "server" and versions.contains(versions.K3S_WITH_REMOVED_MEMBERS, report.k3s_version):
         yield error(
             f"runs K3s {report.k3s_version}, whose etcd may keep servers that were replaced as members; with "
             f"{required.k3s_version} they count, and etcd loses its majority",
-            "upgrade to v1.33.8 or later (or v1.33.7+k3s3) first",
+            "upgrade to v1.33.8 or later first",
         )

@@ -175,7 +175,9 @@ def test_the_login_of_a_url_is_not_shown() -> None:
     assert found.startswith("http_proxy.url: 'http://[login]@proxy:3128' contains a login")
 
 
-@pytest.mark.parametrize("value", ["a.example,b.example", "10.0.0.0/33", "*", "http://a.example"])
+@pytest.mark.parametrize(
+    "value", ["a.example,b.example", "10.0.0.0/33", "*", "*.a.example", "http://a.example"]
+)
 def test_what_no_proxy_does_not_take_is_refused(value: str) -> None:
     [found] = findings(edited("http_proxy", {"url": "http://proxy:3128", "no_proxy": [value]}))
     assert found.startswith(f"http_proxy.no_proxy[0]: {value!r} is not a name, a domain such as .example.com")

@@ -98,23 +98,6 @@ def test_a_gpu_whose_driver_does_not_answer_has_its_finding_elsewhere() -> None:
     assert list(check_health(REQUIRED, report(gpus=gpus, health=HEALTHY | {"ecc": None}))) == []
 
 
-@pytest.mark.parametrize(
-    ("model", "days", "is_found"),
-    [
-        ("NVIDIA B300 SXM6 AC", 51, True),
-        ("NVIDIA B300 SXM6 AC", 50, False),
-        ("NVIDIA H100 80GB HBM3", 400, False),
-    ],
-)
-def test_a_gpu_that_must_be_started_again_in_time_is_a_warning(model: str, days: int, is_found: bool) -> None:
-    gpu = {"model": model, "driver": "580.65.06", "persistence_mode": True, "mig": False}
-    gpus = {"status": "ok", "error": "", "list": [gpu] * 8, "pci": 8}
-    changed = report(gpus=gpus, health=HEALTHY | {"uptime_seconds": days * 86400})
-    checks = [(each.kind, each.what) for each in check_health(REQUIRED, changed)]
-    says = "has been up for 51 days: after 55 the NVLink of a B300 may fail with its first firmware"
-    assert checks == ([("warning", says)] if is_found else [])
-
-
 @pytest.mark.parametrize("name", ["0000:1b:00.0", "mlx5_0"])
 def test_a_link_with_fewer_lanes_than_the_card_has_is_a_warning(name: str) -> None:
     link = {"name": name, "width": "8", "max_width": "16", "speed": "x", "max_speed": "x"}
