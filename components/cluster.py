@@ -30,7 +30,6 @@ from busbar.components.nfs_server import NfsServer
 from busbar.components.preflight import Preflight, prepare_hosts
 from busbar.components.worker_pool import InfiniBandWorkerPool
 from busbar.hosts import nfs, proxy
-from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from busbar.manifests.scheduling import taints_of
 from busbar.preflight.facts import rail_addresses
 
@@ -155,7 +154,7 @@ class Cluster(pulumi.ComponentResource):
             f"{name}-{names.GPU_OPERATOR}",
             self._after(*workers, **on_cluster),
             kubeconfig=kubeconfig,
-            config=GPU_OPERATOR.config(config.cluster),
+            config=config.cluster.gpu_operator,
             nodes={node: each.gpus for node, each in hardware.items()},
             taints=tolerated,
         )
@@ -165,7 +164,7 @@ class Cluster(pulumi.ComponentResource):
             # is no wait for GPUs, which need minutes to appear.
             self._after(*workers, *gpu.releases, **on_cluster),
             kubeconfig=kubeconfig,
-            config=NETWORK_OPERATOR.config(config.cluster),
+            config=config.cluster.network_operator,
             nodes={node: each.rails for node, each in hardware.items()},
             taints=tolerated,
             rails=preflight.hosts.apply(rail_addresses),
@@ -174,7 +173,7 @@ class Cluster(pulumi.ComponentResource):
             f"{name}-mpi-operator",
             self._after(*workers, **on_cluster),
             kubeconfig=kubeconfig,
-            config=MPI_OPERATOR.config(config.cluster),
+            config=config.cluster.mpi_operator,
         )
 
         # The measurements wait for all of this. Their image is pulled when the workers of a pool have joined.

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from busbar import versions
 from busbar.config.cluster import (
-    CONTROL_PLANE,
     LABELS,
     AnyCluster,
     Chart,
@@ -64,7 +63,6 @@ def of_cluster(cluster: Cluster) -> Iterator[Finding]:
         operator_versions,
         resource,
         node_features,
-        server_taints,
     ):
         yield from check(cluster)
 
@@ -477,28 +475,6 @@ def node_features(cluster: Cluster) -> Iterator[Finding]:
 def _nfd(operator: Chart) -> Mapping[str, Any]:
     found = operator.values.get("nfd")
     return found if isinstance(found, dict) else {}
-
-
-def server_taints(cluster: Cluster) -> Iterator[Finding]:
-    """CoreDNS tolerates the servers' taints, if no Node is left for pods without tolerations.
-
-    K3s has no setting for CoreDNS's tolerations (manifests/coredns.yaml).
-    """
-    where = ("k3s", "server_args", "node-taint")
-    try:
-        found = [str(taint) for taint in cluster.server_taints]
-    except ValueError:
-        yield Finding(where, "has a text that is not a taint", "write KEY=VALUE:EFFECT")
-        return
-    tolerated = re.compile(rf"CriticalAddonsOnly=.*|{CONTROL_PLANE}=.*:NoSchedule")
-    refused = [each for each in found if not tolerated.fullmatch(each)]
-    if refused and "coredns" not in cluster.k3s.disable:
-        yield Finding(
-            where,
-            "is not tolerated by CoreDNS, which runs nowhere because all pools have taints too",
-            f"use CriticalAddonsOnly=true:NoExecute or {CONTROL_PLANE}=true:NoSchedule",
-            ", ".join(map(repr, refused)),
-        )
 
 
 # The NCCL validation

@@ -504,18 +504,6 @@ class Taint(ConfigModel):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
     """Effect of the taint."""
 
-    @classmethod
-    def parse(cls, text: str) -> Taint:
-        """From KEY=VALUE:EFFECT or KEY:EFFECT, as K3s and kubectl take it. Raises ValueError."""
-        pair, _, effect = text.rpartition(":")
-        key, _, value = pair.partition("=")
-        return cls.model_validate({"key": key, "value": value, "effect": effect})
-
-    @property
-    def blocks(self) -> bool:
-        """True if it keeps away pods that do not tolerate it."""
-        return self.effect != "PreferNoSchedule"
-
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}"
 
@@ -955,17 +943,3 @@ class Cluster(MeasuredCluster[Pool, Validation]):
     @property
     def workers(self) -> Sequence[Worker]:
         return self.hosts.workers
-
-    @property
-    def server_taints(self) -> Sequence[Taint]:
-        """Taints that operators must tolerate to run on a server, beyond the defaults of their charts.
-
-        Empty if a pool has no taint, because they run on its workers. Raises ValueError for an invalid taint.
-        """
-        pools = self.pools.values()
-        found = [Taint.parse(text) for text in arguments_of(self.k3s.server_args, "node-taint")]
-        blocking = [taint for taint in found if taint.blocks]
-        by_default = all(str(taint) == f"{CONTROL_PLANE}=:NoSchedule" for taint in blocking)
-        if by_default or not all(any(taint.blocks for taint in pool.taints) for pool in pools):
-            return ()
-        return blocking

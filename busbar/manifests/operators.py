@@ -16,9 +16,9 @@ import yaml
 
 from busbar import versions
 from busbar.config import NetworkOperator
-from busbar.config.cluster import CONTROL_PLANE, Cluster, Taint
+from busbar.config.cluster import Taint
 from busbar.finding import STACK, Finding, Fix
-from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, exact_tolerations, worker_tolerations
+from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, worker_tolerations
 
 Values = dict[str, Any]
 # How long all that decides must stay so where busbar has installed the operator, which rolls out a changed
@@ -42,8 +42,8 @@ class Operator:
     """One operator.
 
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
-    the taints of the workers. `on_servers`: those that give tolerations to what is not on every worker.
-    `policy`: a kube.allocatable.PolicySpec as JSON. `fix`: what to check where its devices do not appear.
+    the taints of the workers. `policy`: a kube.allocatable.PolicySpec as JSON. `fix`: what to check where its
+    devices do not appear.
     `labels`: those of the Nodes on which its device plugin runs. `lease`: that of the pod that acts.
     `releases`: one version of each major release, none of which an upgrade may leave out. `needed`: label
     `app` of the DaemonSets without which a job gets no devices, by the Helm value whose `enabled` leaves it
@@ -54,7 +54,6 @@ class Operator:
     release: str
     namespace: str
     derived: Callable[[Any, Sequence[Taint]], Values] = lambda config, taints: {}
-    on_servers: Callable[[Values], Values] = lambda tolerated: {}
     policy: Mapping[str, Any] | None = None
     fix: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -62,14 +61,6 @@ class Operator:
     releases: Sequence[str] = ()
     needed: Mapping[str, str] = field(default_factory=dict)
     seconds_per_node: int = 0
-
-    def config(self, cluster: Cluster) -> Any:
-        """Its section of the configuration, with values that follow from the taints of the servers."""
-        section = getattr(cluster, self.config_key)
-        if not cluster.server_taints:
-            return section
-        derived = self.on_servers({"tolerations": exact_tolerations(cluster.server_taints)})
-        return section.model_copy(update={"values": merge(derived, section.values)})
 
     def values(self, folder: Path, config: OperatorConfig, taints: Sequence[Taint] = ()) -> Values:
         """Values of the release's file, derived ones, the stack's own. Raises ValueError and OSError."""
@@ -145,11 +136,6 @@ GPU_OPERATOR = Operator(
     release="gpu-operator",
     namespace="gpu-operator",
     derived=_gpu_operator,
-    # The hooks of both charts have the tolerations of the operator, and of NFD's master.
-    on_servers=lambda tolerated: {
-        "operator": tolerated,
-        "node-feature-discovery": {"master": tolerated, "gc": tolerated},
-    },
     policy={
         "kind": "ClusterPolicy",
         "path": "/apis/nvidia.com/v1/clusterpolicies",
@@ -179,7 +165,6 @@ NETWORK_OPERATOR = Operator(
     config_key="network_operator",
     release="network-operator",
     namespace="nvidia-network-operator",
-    on_servers=lambda tolerated: {"operator": tolerated},
     policy={"kind": "NicClusterPolicy", "path": "/apis/mellanox.com/v1alpha1/nicclusterpolicies"},
     # Node Feature Discovery sets the first, the operator the second (manifests/state-sriov-device-plugin).
     labels={
@@ -202,10 +187,6 @@ MPI_OPERATOR = Operator(
     release="mpi-operator",
     namespace="mpi-operator",
     derived=lambda config, taints: {"image": config.image},
-    # Its chart tolerates that of the control plane with any value.
-    on_servers=lambda given: (
-        given if {each["key"] for each in given["tolerations"]} != {CONTROL_PLANE} else {}
-    ),
 )
 
 

@@ -162,7 +162,7 @@ def check_upgrades(target: Target, state: Snapshot) -> None:
         return
     try:
         cluster = stackfile.read(target.project / target.file).cluster()
-        configs = [(each, each.config(cluster)) for each in operators]
+        configs = [(each, getattr(cluster, each.config_key)) for each in operators]
         wanted = [(each, chart_version(config, target.project)) for each, config in configs if config.enabled]
     except (ConfigError, OSError, ValueError):
         return  # The program says what is wrong.

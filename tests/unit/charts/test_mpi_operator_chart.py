@@ -161,10 +161,11 @@ def test_overrides_of_the_stack_reach_the_controller() -> None:
 def test_the_controller_runs_on_any_server_and_where_the_stack_says() -> None:
     (deployment,) = of_kind(render(), "Deployment")
     pod = deployment["spec"]["template"]["spec"]
-    keys = {each["key"]: (each["operator"], each["effect"]) for each in pod["tolerations"]}
+    keys = {each["key"]: (each["operator"], each.get("effect")) for each in pod["tolerations"]}
     assert keys == {
         "node-role.kubernetes.io/control-plane": ("Exists", "NoSchedule"),
         "node-role.kubernetes.io/etcd": ("Exists", "NoExecute"),
+        "CriticalAddonsOnly": ("Exists", None),
     }
     assert not {"imagePullSecrets", "nodeSelector", "affinity"} & set(pod)
     wanted: dict[str, Any] = {

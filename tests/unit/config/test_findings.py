@@ -483,30 +483,6 @@ def test_a_network_operator_without_node_feature_discovery_is_refused(
         )
 
 
-def tainted(*taints: str, **k3s: Any) -> dict[str, Any]:
-    """A site whose servers have these taints, and whose workers have one too."""
-    pool = {**H100_POOL, "taints": [{"key": "team", "effect": "NoSchedule"}]}
-    k3s |= {"server_args": {"node-taint": [*taints]}, "sha256": {"amd64": "ab" * 32}}
-    return site(pools={"h100": pool}, k3s=k3s)
-
-
-def test_a_taint_of_servers_that_keeps_coredns_from_every_node_is_refused() -> None:
-    assert load(
-        tainted("CriticalAddonsOnly=true:NoExecute", "node-role.kubernetes.io/control-plane=true:NoSchedule")
-    )
-    [found] = findings(tainted("role=infra:NoSchedule", "CriticalAddonsOnly=true:NoExecute"))
-    assert found.startswith("k3s.server_args.node-taint: 'role=infra:NoSchedule' is not tolerated by CoreDNS")
-    assert load(tainted("role=infra:NoSchedule", disable=["coredns"]))
-    assert load(tainted("role=infra:NoSchedule") | {"pools": {"h100": H100_POOL}}), "it runs on workers"
-
-
-def test_a_taint_of_servers_that_is_none_is_refused() -> None:
-    [found] = findings(tainted("role=infra:Never"))
-    assert found.startswith(
-        "k3s.server_args.node-taint: has a text that is not a taint. Fix: write KEY=VALUE:EFFECT"
-    )
-
-
 def test_what_k3s_does_not_bring_may_be_a_manifest_of_the_site() -> None:
     found = [*map(str, warnings(load(edited("k3s.disable", ["traefik", "our-storage"]))))]
     assert [text for text in found if text.startswith("k3s.disable[1]: 'our-storage' is not a component")]

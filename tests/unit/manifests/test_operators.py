@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
     site = cluster()
     made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
     assert "tolerations" not in made["daemonsets"]
-    assert "node-feature-discovery" not in made
+    assert "worker" not in made["node-feature-discovery"]
 
 
 def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_pool_is_tainted() -> None:
@@ -61,56 +60,17 @@ def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each()
     assert made["node-feature-discovery"]["worker"]["tolerations"][1:] == [gpu, ours]
 
 
-def values_of(
-    operator: Operator, *server_taints: str, pool: dict[str, Any] | None = None, **parts: Any
-) -> Any:
-    """The values of a release on a site whose servers have these taints."""
-    site = cluster({"taints": [TAINT]} if pool is None else pool, k3s=with_taints(server_taints), **parts)
-    return operator.values(HELM_VALUES, operator.config(site))
-
-
-def with_taints(server_taints: Sequence[str]) -> dict[str, Any]:
-    return {"server_args": {"node-taint": list(server_taints)}} if server_taints else {}
-
-
-CRITICAL, OF_CONTROL_PLANE = (
-    "CriticalAddonsOnly=true:NoExecute",
-    "node-role.kubernetes.io/control-plane=true:NoSchedule",
-)
-
-
-@pytest.mark.parametrize("taint", [CRITICAL, OF_CONTROL_PLANE])
-def test_where_all_nodes_are_tainted_what_is_on_servers_tolerates_their_taints(taint: str) -> None:
-    key, _, rest = taint.partition("=")
-    value, _, effect = rest.partition(":")
-    tolerated = [{"key": key, "operator": "Equal", "value": value, "effect": effect}]
-    gpu, network = values_of(GPU_OPERATOR, taint), values_of(NETWORK_OPERATOR, taint)
-    assert gpu["operator"]["tolerations"] == network["operator"]["tolerations"] == tolerated
+def test_what_is_not_on_every_worker_tolerates_the_taints_of_servers_that_coredns_tolerates() -> None:
+    site = cluster()
+    gpu = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator)
+    network = NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)
     discovery = gpu["node-feature-discovery"]
-    assert discovery["master"]["tolerations"] == discovery["gc"]["tolerations"] == tolerated
-    own = {"operator": {"tolerations": [{"operator": "Exists"}]}}
-    assert values_of(GPU_OPERATOR, taint, gpu_operator={"values": own})["operator"] == own["operator"]
-
-
-def test_the_controller_of_mpijobs_tolerates_what_its_chart_does_not() -> None:
-    [found] = values_of(MPI_OPERATOR, CRITICAL)["tolerations"]
-    assert (found["key"], found["effect"]) == ("CriticalAddonsOnly", "NoExecute")
-
-
-@pytest.mark.parametrize(
-    ("operator", "pool", "taints"),
-    [
-        *((each, {}, [CRITICAL]) for each in (GPU_OPERATOR, NETWORK_OPERATOR, MPI_OPERATOR)),
-        (GPU_OPERATOR, {"taints": [{**TAINT, "effect": "PreferNoSchedule"}]}, [CRITICAL]),
-        (GPU_OPERATOR, None, ["node-role.kubernetes.io/control-plane:NoSchedule"]),
-        (GPU_OPERATOR, None, ["a=b:PreferNoSchedule"]),
-        (MPI_OPERATOR, None, [OF_CONTROL_PLANE]),
-    ],
-)
-def test_values_are_as_without_taints_of_servers_where_something_else_takes_the_pods(
-    operator: Operator, pool: dict[str, Any] | None, taints: list[str]
-) -> None:
-    assert values_of(operator, *taints, pool=pool) == values_of(operator, pool=pool)
+    tolerated = [
+        {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "CriticalAddonsOnly", "operator": "Exists"},
+    ]
+    for each in (gpu["operator"], network["operator"], discovery["master"], discovery["gc"]):
+        assert each["tolerations"] == tolerated
 
 
 def test_the_controllers_image_is_the_configured_one() -> None:
