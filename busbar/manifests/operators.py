@@ -43,11 +43,10 @@ class Operator:
 
     `config_key`: its key in `busbar:cluster`. `derived`: Helm values that follow from its configuration and
     the taints of the workers. `policy`: a kube.allocatable.PolicySpec as JSON. `fix`: what to check where its
-    devices do not appear.
-    `labels`: those of the Nodes on which its device plugin runs. `lease`: that of the pod that acts.
-    `releases`: one version of each major release, none of which an upgrade may leave out. `needed`: label
-    `app` of the DaemonSets without which a job gets no devices, by the Helm value whose `enabled` leaves it
-    out. `seconds_per_node`: what a worker adds to the timeout of the wait.
+    devices do not appear. `labels`: those of the Nodes on which its device plugin runs. `lease`: that of the
+    pod that acts. `releases`: one version of each major release, none of which an upgrade may leave out.
+    `needed`: label `app` of the DaemonSets without which a job gets no devices, by the Helm value whose
+    `enabled` leaves it out. `seconds_per_node`: what a worker adds to the timeout of the wait.
     """
 
     config_key: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import Counter
@@ -243,8 +242,7 @@ STILL_RUNNING_SECONDS = 20
 # Time in seconds. After a failed step, while others continue, the engine waits forever for a replacement
 # whose deletion has failed (pulumi/pulumi pkg/resource/deploy/step_executor.go).
 STUCK_SECONDS = 30
-# Delay in seconds before a line of a step becomes a row, because its last line may be the step's error.
-HOLD_SECONDS = 1
+_TICK_SECONDS = 1
 
 
 class Rows:
@@ -270,8 +268,6 @@ class Rows:
         self._failed_urns: set[str] = set()
         self._started = time.monotonic()
         self._running: dict[tuple[str, OpType], float] = {}
-        self._held: list[tuple[float, str, str]] = []  # time, URN and line
-        self._said: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="rows", daemon=True)
@@ -285,7 +281,6 @@ class Rows:
     ) -> None:
         self._ended.set()
         self._ticker.join()
-        self._say_held(before=math.inf)
 
     @property
     def seconds(self) -> float:
@@ -345,7 +340,6 @@ class Rows:
     def _finished(self, step: StepEventMetadata, *, failed: bool) -> None:
         with self._lock:
             began = self._running.pop((step.urn, step.op), None)
-        self._say_held(before=time.monotonic() - HOLD_SECONDS, of=step.urn)
         if began is None:
             return
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
@@ -362,36 +356,16 @@ class Rows:
     def _noted(self, note: DiagnosticEvent) -> None:
         text, urn = note.message.rstrip(), note.urn or ""
         if note.severity == "error":
-            self.errors.append(f"{resource_name(urn)}: {self._unsaid(urn, text)}" if urn else text)
+            self.errors.append(f"{resource_name(urn)}: {text}" if urn else text)
         elif resumed := interrupted_steps(text):
             self.resumes = resumed
             names = ", ".join(resource_name(urn) for urn, _ in resumed)
             self.say(f"an earlier update was interrupted at {names}; this one continues")
-        elif is_printed(note) or note.severity == "warning":
+        elif is_printed(note) or note.severity == "warning" or self._runs(urn):
             if is_printed(note):
                 self.printed.append(text)
             for line in text.splitlines():
                 self.say(line)
-        elif self._runs(urn):
-            with self._lock:
-                self._held += [(time.monotonic(), urn, line) for line in text.splitlines()]
-
-    def _say_held(self, *, before: float, of: str = "") -> None:
-        """Print the held lines of all steps from `before` a time, and all lines of the step `of`."""
-        with self._lock:
-            due = [each for each in self._held if each[0] <= before or each[1] == of]
-            self._held = [each for each in self._held if each not in due]
-            self._said.update((urn, line) for _, urn, line in due)
-        for _, _, line in due:
-            self.say(line)
-
-    def _unsaid(self, urn: str, error: str) -> str:
-        """The error of a step, which ends with all its lines, without those that are rows already."""
-        lines = error.splitlines()
-        with self._lock:
-            self._held = [each for each in self._held if each[1] != urn or each[2] not in lines]
-            left = [line for line in lines if (urn, line) not in self._said]
-        return "\n".join(left if len(left) > 1 else lines)
 
     def _runs(self, urn: str) -> bool:
         with self._lock:
@@ -399,9 +373,8 @@ class Rows:
 
     def _tick(self) -> None:
         shown = time.monotonic()
-        while not self._ended.wait(HOLD_SECONDS):
+        while not self._ended.wait(_TICK_SECONDS):
             now = time.monotonic()
-            self._say_held(before=now - HOLD_SECONDS)
             if self._failed_deletion and not self.running and now - self._heard >= STUCK_SECONDS:
                 self.say(
                     f"{self._failed_deletion} could not be deleted, the engine does not go on: ending it"

@@ -147,36 +147,13 @@ def _printed(rows: Rows) -> str:
     return str(rows.console.file.getvalue())  # type: ignore[attr-defined]
 
 
-def test_the_error_of_a_step_is_printed_once_though_the_step_has_said_it_too() -> None:
-    rows, printed = _rows("step_failed")
-    with rows:
-        assert "the switch is off" not in printed
-    assert reasons(rows.errors, "")[0].count("the switch is off") == 1
-    assert "the switch is off" not in _printed(rows)
-
-
-def test_what_a_failed_step_said_while_it_ran_is_a_row_and_no_part_of_its_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_step_says_is_a_row_at_once_and_its_error_ends_with_all_of_it() -> None:
     rows, (said, failed, *_) = _until("step_failed", "second")
     rows.on_event(_saying(said, "waits for the switch"))
-    monkeypatch.setattr("busbar.cli.stack.rows.HOLD_SECONDS", 0.05)
-    with rows:
-        deadline = time.monotonic() + 30
-        while "waits for the switch" not in _printed(rows):
-            assert time.monotonic() < deadline, "no row while the step runs"
-            time.sleep(0.01)
-        rows.on_event(said)
-        rows.on_event(_saying(failed, 'exit status 3: running "x":\nwaits for the switch\nthe switch is off'))
+    assert "waits for the switch" in _printed(rows)
+    rows.on_event(_saying(failed, 'exit status 3: running "x":\nwaits for the switch\nthe switch is off'))
     (reason,) = reasons(rows.errors, "")
-    assert reason == "second: exit status 3:\nthe switch is off"
-
-
-def test_what_a_step_said_last_is_a_row_where_no_error_has_it() -> None:
-    rows, (said, *_) = _until("step_failed", "second")
-    with rows:
-        rows.on_event(said)
-    assert "the switch is off" in _printed(rows)
+    assert reason == "second: exit status 3:\nwaits for the switch\nthe switch is off"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +225,7 @@ def test_steps_that_began_and_have_not_ended_are_running() -> None:
 def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
     op: str, ends: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("busbar.cli.stack.rows.HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STUCK_SECONDS", 0)
     ended: list[str] = []
     with Rows(Console(file=io.StringIO()), lambda: ended.append("")) as rows:
@@ -277,7 +254,7 @@ def test_a_long_step_is_named_with_what_it_does_and_how_long(
         step = event.resource_pre_event and event.resource_pre_event.metadata
         if step and step.op == op and step.urn.endswith(f"::{name}"):
             break
-    monkeypatch.setattr("busbar.cli.stack.rows.HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STILL_RUNNING_SECONDS", 0)
     with rows:
         deadline = time.monotonic() + 60
