@@ -479,22 +479,19 @@ NAMES = (*(name for name in _SCALARS if name != "kubeconfig"), "details")
 
 def check_version(outputs: Mapping[str, Any]) -> None:
     """Raise ContractError, with the fix, where the outputs have another contract."""
-    value = outputs.get("contract_version")
-    if value is None:
-        raise ContractError(
-            "contract_version is missing: this is not a busbar stack, or its first `pulumi up` has not "
-            "finished"
-        )
-    version = number(value)
-    if version is None or not version.is_integer():
-        raise ContractError(f"contract_version is {value!r}, a whole number is expected")
+    version = outputs.get("contract_version")
     if version == CONTRACT_VERSION:
         return
+    if not isinstance(version, int | float):
+        raise ContractError(
+            f"contract_version is {version!r}: this is not a busbar stack, or its first `pulumi up` has not "
+            "finished"
+        )
     fix = (
         f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
         if version < CONTRACT_VERSION
-        else f"use a busbar package that reads contract {version:.0f}"
+        else f"use a busbar package that reads contract {version:g}"
     )
     raise ContractError(
-        f"unsupported contract_version {version:.0f} (supported: {CONTRACT_VERSION}). Fix: {fix}"
+        f"unsupported contract_version {version:g} (supported: {CONTRACT_VERSION}). Fix: {fix}"
     )

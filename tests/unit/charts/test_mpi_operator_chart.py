@@ -69,11 +69,11 @@ def test_the_crd_outlives_the_release() -> None:
 
 
 def properties(schema: dict[str, Any], path: str = "") -> dict[str, dict[str, Any]]:
-    """Every property of a CRD's schema by its path, but for those of pod templates and selectors."""
+    """Every property of a CRD's schema by its path, but for those of pod templates and of the status."""
     found = {path: schema}
     for name, part in schema.get("properties", {}).items():
         at = f"{path}.{name}"
-        found |= {at: part} if name in ("template", "labelSelector") else properties(part, at)
+        found |= {at: part} if name in ("template", "status") else properties(part, at)
     for key in ("additionalProperties", "items"):
         if isinstance(schema.get(key), dict):
             found |= properties(schema[key], f"{path}[]")
@@ -117,20 +117,17 @@ def test_the_crd_fills_in_and_refuses_what_the_controller_would() -> None:
         "mpiImplementation": ["OpenMPI", "Intel", "MPICH"],
         "cleanPodPolicy": ["None", "Running", "All"],
         "restartPolicy": ["Never", "OnFailure", "Always", "ExitCode"],
-        "status": ["True", "False", "Unknown"],
     }
     positive = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "replicas")
     assert of_schema("minimum") == {"slotsPerWorker": 1, **dict.fromkeys(positive, 0)}
     assert of_schema("maxLength") == {"managedBy": 63}
-    assert of_schema("required") == {"spec": ["mpiReplicaSpecs"], "conditions[]": ["type", "status"]}
+    assert of_schema("required") == {"spec": ["mpiReplicaSpecs"]}
 
 
-def test_the_crd_leaves_pods_and_selectors_to_the_api_server_and_merges_conditions_by_type() -> None:
+def test_the_crd_leaves_pods_to_the_api_server_and_the_status_to_the_controller() -> None:
     unknown = of_schema("x-kubernetes-preserve-unknown-fields")
-    assert unknown == {"template": True, "labelSelector": True}
+    assert unknown == {"template": True, "status": True}
     assert of_schema("x-kubernetes-int-or-string") == {"minResources[]": True}
-    assert of_schema("x-kubernetes-list-type") == {"conditions": "map"}
-    assert of_schema("x-kubernetes-list-map-keys") == {"conditions": ["type"]}
 
 
 def test_kubectl_shows_how_a_job_is_doing() -> None:

@@ -152,7 +152,7 @@ def own_crd() -> dict[str, Any]:
 
 
 def fields(crd: dict[str, Any]) -> set[str]:
-    """Dotted names of all fields outside the pod template and the label selector of a status."""
+    """Dotted names of all fields outside the pod template and the status."""
     (version,) = crd["spec"]["versions"]
     return set(_fields(version["schema"]["openAPIV3Schema"], ""))
 
@@ -161,7 +161,7 @@ def _fields(schema: Any, path: str) -> Iterator[str]:
     for name, below in (schema.get("properties") or {}).items():
         here = f"{path}.{name}"
         yield here
-        if name not in ("template", "labelSelector"):
+        if name not in ("template", "status"):
             yield from _fields(below, here)
     for part in ("items", "additionalProperties"):
         if isinstance(schema.get(part), Mapping):
