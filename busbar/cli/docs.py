@@ -24,11 +24,9 @@ def docs(
         str | None, typer.Argument(metavar="SECTION", help="Only what is below this heading.")
     ] = None,
 ) -> None:
-    """Read the pages of this release: `busbar docs hosts`, `busbar docs hosts "By hand"`.
+    """Print the pages of this release, in Markdown: `busbar docs hosts`, `busbar docs hosts "By hand"`.
 
     The page on hosts ends with the folder of the scripts that run there.
-
-    On a terminal a page is laid out and paged; else it is printed as it is written, in Markdown.
     """
     known = pages()
     if page is None:
@@ -42,7 +40,7 @@ def docs(
     if name == _HOSTS:  # its last section is "By hand"
         folder = (_PACKAGE / "host").resolve()
         text = f"{text}\nThe host scripts of this release are in {folder}\n"
-    _print(text if section is None else _section(text, name, section))
+    print_text(text if section is None else _section(text, name, section))
 
 
 def pages() -> dict[str, Path]:
@@ -76,15 +74,3 @@ def _section(text: str, page: str, wanted: str) -> str:
 def _without_code(text: str) -> str:
     """The same text, as long, without the lines of blocks of code, whose comments look like headings."""
     return re.sub(r"^```.*?^```", lambda block: " " * len(block[0]), text, flags=re.DOTALL | re.MULTILINE)
-
-
-def _print(text: str) -> None:
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    console = Console()
-    if not console.is_terminal:
-        print_text(text)
-        return
-    with console.pager(styles=True):
-        console.print(Markdown(text))

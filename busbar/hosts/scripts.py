@@ -117,16 +117,6 @@ def command(
     return shlex.join(words)
 
 
-def values_of(text: str) -> dict[str, str]:
-    """The values in a text that `command` made; empty for any other text."""
-    try:
-        words = shlex.split(text)
-        pairs = words[words.index("env") + 1 : words.index("timeout")]
-    except ValueError:
-        return {}
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-
-
 def not_delivered(script: str) -> str:
     """The line that a host without the script prints on stderr."""
     return json.dumps({"not_delivered": identity(script)})

@@ -15,7 +15,6 @@ from pulumi.automation.events import (
     EngineEvent,
     OpType,
     StepEventMetadata,
-    StepEventStateMetadata,
 )
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -23,7 +22,6 @@ from rich.text import Text
 from busbar.cli.stack import BEGAN
 from busbar.cli.stack.errors import PLUGIN_NOTE
 from busbar.cli.stack.recovery import interrupted_steps
-from busbar.hosts.scripts import values_of
 from busbar.text import listed
 
 ROOT_TYPE = "pulumi:pulumi:Stack"
@@ -145,8 +143,6 @@ class PlannedChanges:
     warnings: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
-    upgrades: dict[str, list[Change]] = field(default_factory=dict)
-    """`OLD to NEW` release of K3s -> the steps on its hosts."""
     _replaced: set[str] = field(default_factory=set)
 
     def on_event(self, event: EngineEvent) -> None:
@@ -172,9 +168,6 @@ class PlannedChanges:
             elif changes:
                 why = ("what earlier steps return",) if verb == _MAYBE else ()
                 lines.append(_line(verb, _names(changes), why))
-        for upgrade, hosts in self.upgrades.items():
-            text = f"K3s     {upgrade} on {_names(hosts)}: one server at a time, then workers in batches, "
-            lines.append(Text(f"{text}each drained first (pools.NAME.drain, max_unavailable, running_jobs)"))
         return Group(*lines, Text(f"changes: {self.counts()}", "bold"))
 
     def counts(self) -> str:
@@ -197,8 +190,6 @@ class PlannedChanges:
             self.changes.append(Change(self._verb(step), resource_name(step.urn), keys))
             if step.op == OpType.REPLACE:
                 self._replaced.add(step.urn)
-            if step.op == OpType.UPDATE:
-                self._upgraded(_release(step.old), _release(step.new))
         elif step.op == OpType.SAME:
             self.unchanged += 1
 
@@ -209,17 +200,6 @@ class PlannedChanges:
         if step.op == OpType.UPDATE and self.changes and may_change(step):
             return _MAYBE
         return VERBS[step.op]
-
-    def _upgraded(self, old: str, new: str) -> None:
-        """Record another release of K3s on the host of the last change."""
-        if old and new and old != new:
-            self.upgrades.setdefault(f"{old} to {new}", []).append(self.changes[-1])
-
-
-def _release(state: StepEventStateMetadata | None) -> str:
-    """The release of K3s that a step installs on its host; empty for other steps."""
-    command = str((state.inputs or {}).get("create", "")) if state else ""
-    return values_of(command).get("VERSION", "")
 
 
 def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:

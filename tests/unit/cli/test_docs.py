@@ -39,7 +39,7 @@ def test_the_list_has_every_page_of_docs_and_of_the_capabilities() -> None:
     } <= {*listed}
 
 
-def test_a_page_is_printed_as_it_is_written_where_stdout_is_no_terminal() -> None:
+def test_a_page_is_printed_as_it_is_written() -> None:
     assert busbar("docs", "outputs").stdout == (ROOT / "docs/outputs.md").read_text()
     assert busbar("docs", "docs/outputs.md").stdout == busbar("docs", "outputs").stdout
 

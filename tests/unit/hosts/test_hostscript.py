@@ -39,18 +39,6 @@ def test_values_arrive_whatever_characters_they_hold() -> None:
     assert done.stdout == nasty
 
 
-@pytest.mark.parametrize("user", ["root", "ubuntu"])
-def test_the_values_are_read_back_from_the_text_of_a_command(user: str) -> None:
-    values = {"VERSION": "v1.35.6+k3s1", "IMAGES": "it's a=b timeout\nenv"}
-    text = hostscript.command("kubeconfig", values, user=user, timeout_seconds=9)
-    assert hostscript.values_of(text) == {**values, "BUSBAR_SCRIPT": hostscript.identity("kubeconfig")}
-
-
-@pytest.mark.parametrize("text", ["", "[secret]", "python -m busbar nccl collect", "it's not quoted"])
-def test_another_text_has_no_values(text: str) -> None:
-    assert hostscript.values_of(text) == {}
-
-
 def test_a_script_is_read_to_its_end_before_any_of_it_runs() -> None:
     done = launched("cat\necho end\n")
     assert done.stdout == "end\n", "`cat` must find an empty stdin, not the rest of the script"

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.rows import PlannedChanges, Rows
-from busbar.hosts import scripts
 
 EVENTS = Path(__file__).parent / "events"
 
@@ -338,38 +337,6 @@ def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
         if step and step.metadata.urn.endswith("::third"):
             plan.on_event(event)
     assert plan.counts() == "1 to update, 0 unchanged"
-
-
-def _plan_of_changed(script: str, before: dict[str, str], after: dict[str, str]) -> str:
-    """A plan in which the values of this script on hosts change, as it is printed."""
-    plan = PlannedChanges()
-    for event in _events("preview_of_changes"):
-        step = event.resource_pre_event and event.resource_pre_event.metadata
-        if step and step.old and step.new:
-            for state, values in ((step.old, before), (step.new, after)):
-                state.inputs = {"create": scripts.command(script, values, user="root", timeout_seconds=9)}
-        plan.on_event(event)
-    console = Console(file=io.StringIO(), width=300)
-    console.print(plan.render())
-    return console.file.getvalue()  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ("v1.35.6+k3s1", "v1.35.7+k3s1", True),
-        ("v1.35.6+k3s1", "v1.35.6+k3s1", False),
-        ("", "v1.35.6+k3s1", False),
-    ],
-)
-def test_a_plan_with_another_release_of_k3s_says_that_workers_are_drained(
-    before: str, after: str, says: bool
-) -> None:
-    printed = _plan_of_changed("k3s-agent", {"VERSION": before}, {"VERSION": after})
-    said = (
-        f"K3s     {before} to {after} on first: one server at a time, then workers in batches, each drained"
-    )
-    assert (said in printed) is says
 
 
 @pytest.mark.parametrize("count", [8, 9])
