@@ -147,15 +147,16 @@ def test_a_crd_of_somebody_else_is_left_alone() -> None:
 
 
 def test_overrides_of_the_stack_reach_the_controller() -> None:
+    elsewhere = [{"key": "team", "operator": "Exists"}]
     (deployment,) = of_kind(
-        render(watchNamespace="busbar-validation", extraArgs=["--kube-api-qps=50"], replicas=2), "Deployment"
+        render(extraArgs=["--kube-api-qps=50"], replicas=2, tolerations=elsewhere), "Deployment"
     )
-    args = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert {"--namespace=busbar-validation", "--kube-api-qps=50"} <= set(args)
-    assert deployment["spec"]["replicas"] == 2
+    pod = deployment["spec"]["template"]["spec"]
+    assert "--kube-api-qps=50" in pod["containers"][0]["args"]
+    assert (deployment["spec"]["replicas"], pod["tolerations"]) == (2, elsewhere)
 
 
-def test_the_controller_runs_on_any_server_and_where_the_stack_says() -> None:
+def test_the_controller_runs_on_any_server() -> None:
     (deployment,) = of_kind(render(), "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     keys = {each["key"]: (each["operator"], each.get("effect")) for each in pod["tolerations"]}
@@ -164,16 +165,6 @@ def test_the_controller_runs_on_any_server_and_where_the_stack_says() -> None:
         "node-role.kubernetes.io/etcd": ("Exists", "NoExecute"),
         "CriticalAddonsOnly": ("Exists", None),
     }
-    assert not {"imagePullSecrets", "nodeSelector", "affinity"} & set(pod)
-    wanted: dict[str, Any] = {
-        "imagePullSecrets": [{"name": "login"}],
-        "nodeSelector": {"disk": "ssd"},
-        "affinity": {"nodeAffinity": {}},
-        "tolerations": [{"key": "team", "operator": "Exists"}],
-    }
-    (deployment,) = of_kind(render(**wanted), "Deployment")
-    pod = deployment["spec"]["template"]["spec"]
-    assert {key: pod[key] for key in wanted} == wanted
 
 
 def test_the_controller_is_small_and_is_watched() -> None:
