@@ -216,19 +216,24 @@ def pull_image(api: RestApi, pull: ImagePull) -> Any:
     Prints {"image", "nodes", "created", "existing"}, the last three as numbers. Exit code 0 also where the
     API refuses or is not responding: the measurement pulls the image then.
     """
-    from busbar.kube.objects import create_missing
-    from busbar.kube.wait import Deadline, SystemClock
+    from busbar.kube.client import ApiError
+    from busbar.kube.objects import create
+    from busbar.kube.wait import Deadline, SystemClock, TimedOut, wait_until
     from busbar.manifests.image_pull import render
 
-    done = create_missing(api, pull.path, render(pull), Deadline(SystemClock(), PULL_SECONDS), progress)
-    total = len(pull.nodes)
-    if done.error:
-        missing = total - done.created - done.existing
+    total, is_new = len(pull.nodes), list[bool]()
+    deadline = Deadline(SystemClock(), PULL_SECONDS)
+    try:
+        for job in render(pull):
+            one = partial(create, api, pull.path, job)
+            is_new.append(wait_until(one, deadline, poll_seconds=1, progress=progress))
+    except (ApiError, TimedOut) as error:
         progress(
-            f"note: image {pull.image} is not pulled ahead on {missing} of {total} nodes of pool "
-            f"{pull.pool}: {done.error}. The measurement pulls it when it starts."
+            f"note: image {pull.image} is not pulled ahead on {total - len(is_new)} of {total} nodes of pool "
+            f"{pull.pool}: {error}. The measurement pulls it when it starts."
         )
-    return {"image": pull.image, "nodes": total, "created": done.created, "existing": done.existing}
+    counts = {"created": is_new.count(True), "existing": is_new.count(False)}
+    return {"image": pull.image, "nodes": total, **counts}
 
 
 @engine_command("nccl collect", "busbar.collect.spec:CollectSpec")

@@ -203,8 +203,8 @@ class Inventory:
 
 
 def api_url(address: str) -> str:
-    """The URL of the Kubernetes API at an address."""
-    return f"https://{url_host(address)}:{API_PORT}"
+    """The URL of the Kubernetes API at an address; one of IPv6 gets brackets."""
+    return f"https://{f'[{address}]' if ':' in address else address}:{API_PORT}"
 
 
 def is_address(text: str) -> bool:
@@ -214,14 +214,6 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def url_host(address: str) -> str:
-    """The address as written in a URL: an IPv6 address gets brackets."""
-    try:
-        return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
-    except ValueError:
-        return address
 
 
 def host_of(

@@ -92,13 +92,12 @@ def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Finding]:
 def outside(networks: Iterable[str], whole: str) -> list[str]:
     """Return the networks that are not within the whole one."""
     around = ipaddress.ip_network(whole)
-
-    def is_within(part: str) -> bool:
-        network = ipaddress.ip_network(part)
-        same_family = network.version == around.version
-        return same_family and network.network_address in around and network.broadcast_address in around
-
-    return [each for each in networks if not is_within(each)]
+    parts = {each: ipaddress.ip_network(each) for each in networks}
+    return [
+        text
+        for text, part in parts.items()
+        if not (part.network_address in around and part.broadcast_address in around)
+    ]
 
 
 def _dns(api: Api) -> Iterator[Finding]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Clock, Deadline, ProgressCallback, SystemClock, TimedOut, wait_until
+from busbar.kube.wait import Clock, Deadline, SystemClock, wait_until
 
 POLL_SECONDS = 1.0
 _UNITS = {
@@ -17,38 +15,6 @@ _UNITS = {
     **{unit: f"1e{3 * number}" for number, unit in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
     **{f"{unit}i": str(1024**number) for number, unit in enumerate("KMGTPE", 1)},
 }
-
-
-@dataclass(frozen=True)
-class Creation:
-    """How many objects were created, and how many existed; `error` is why the others were not created."""
-
-    created: int
-    existing: int
-    error: str | None = None
-
-
-def create_missing(
-    api: Api,
-    path: str,
-    manifests: Iterable[Mapping[str, Any]],
-    deadline: Deadline,
-    progress: ProgressCallback,
-) -> Creation:
-    """Create each manifest in the collection at `path`; an object that exists stays as it is.
-
-    Ends at the first one that the API refuses, or for which it does not respond until the deadline. Does not
-    raise ApiError: `Creation.error` says why.
-    """
-    is_new: list[bool] = []
-    reason = None
-    try:
-        for manifest in manifests:
-            one = partial(create, api, path, manifest)
-            is_new.append(wait_until(one, deadline, poll_seconds=POLL_SECONDS, progress=progress))
-    except (ApiError, TimedOut) as error:
-        reason = str(error)
-    return Creation(is_new.count(True), is_new.count(False), reason)
 
 
 def create_or_merge(api: Api, path: str, manifest: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from busbar.exits import Failed
 from busbar.finding import STACK, Fix
-from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
+from busbar.hosts.inventory import Host, Inventory, Login, api_url
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError, on_each
 from busbar.text import counted
 
@@ -99,7 +99,7 @@ class _Steps:
         running = [first]
         for server in self.plan.others:
             self.say(f"{server.name}: joining {first.name}")
-            urls = " ".join(f"https://{url_host(each.address)}:{API_PORT}" for each in running)
+            urls = " ".join(api_url(each.address) for each in running)
             self._keep(
                 server, await self._after_reset(self.run(server, "join", seconds=START_SECONDS, SERVERS=urls))
             )

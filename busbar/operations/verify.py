@@ -13,7 +13,7 @@ from busbar.config import Cluster
 from busbar.exits import NoVerdict
 from busbar.finding import STACK, Finding, Fix, with_fix
 from busbar.helm import releases
-from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, url_host
+from busbar.hosts.inventory import API_PORT, Host, Inventory, Login, api_url
 from busbar.hosts.k3s import worker_taints
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError, on_each
 from busbar.hosts.scripts import with_server
@@ -139,7 +139,7 @@ def connect(kubeconfig: str, inventory: Inventory) -> RestApi:
 
 
 def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answer]) -> Answer:
-    servers = [f"https://{url_host(server.address)}:{API_PORT}" for server in inventory.servers]
+    servers = [api_url(server.address) for server in inventory.servers]
     errors: list[ApiError] = []
     for url in (inventory.api_endpoint, *servers):
         try:
