@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -29,12 +29,10 @@ from busbar.config.cluster import (
     parsed,
 )
 from busbar.config.findings import did_you_mean, finding
-from busbar.config.types import PACKAGED, is_floating
+from busbar.config.types import PACKAGED, ip_of, is_floating
 from busbar.finding import Finding, Fix, KeyPath, path_of
 from busbar.judge.nccl.expected.system import is_gpu
 from busbar.text import counted, listed
-
-_Ip: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # With fewer servers no other server could take over a shared address.
 MIN_SHARING = 3
@@ -211,20 +209,13 @@ def virtual_ip(cluster: Cluster) -> Iterator[Finding]:
     for path, host in hosts_of(cluster):
         if path[1] != ("load_balancers" if count else "servers"):
             continue
-        address = _ip(host.address)
+        address = ip_of(host.address)
         if address is None or address.version != family:
             text = (
                 f"{host.address!r}: keepalived takes only IPv{family} addresses together with "
                 f"hosts.virtual_ip.address '{shared.address}', and no names"
             )
             yield Finding((*path, "address"), text, "give the IP address")
-
-
-def _ip(text: str) -> _Ip | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 def nfs_server(cluster: Cluster) -> Iterator[Finding]:
@@ -274,7 +265,7 @@ def networks(cluster: Cluster) -> Iterator[Finding]:
         given.append((("hosts", "virtual_ip"), cluster.hosts.virtual_ip.address))
     if cluster.api_endpoint:
         given.append((("api_endpoint",), cluster.api_endpoint.address))
-    known = [(path, ip) for path, address in given if (ip := _ip(address))]
+    known = [(path, ip) for path, address in given if (ip := ip_of(address))]
     for where, network in ((of_pods, pods), (of_services, services)):
         inside = [f"{path_of(path)} '{ip}'" for path, ip in known if ip in network]
         if inside:

@@ -58,6 +58,7 @@ from busbar.config.types import (
     Url,
     UserName,
     invalid,
+    ip_of,
     is_local_chart,
     repository_of,
 )
@@ -590,14 +591,9 @@ class HttpProxy(ConfigModel):
         networks = [ipaddress.ip_network(each) for each in self.no_proxy if "/" in each]
         domains = tuple(each for each in self.no_proxy if each.startswith("."))
         for address in addresses:
-            try:
-                parsed = ipaddress.ip_address(address)
-            except ValueError:
-                if not address.endswith(domains):
-                    yield address
-            else:
-                if not any(parsed in network for network in networks):
-                    yield address
+            ip = ip_of(address)
+            if not (any(ip in network for network in networks) if ip else address.endswith(domains)):
+                yield address
 
 
 class Checksums(ConfigModel):

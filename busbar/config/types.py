@@ -188,12 +188,16 @@ _HOST_KEY = re.compile(r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}"
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
-def _address(value: str) -> str:
+def ip_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address in a text; None for a name."""
     try:
-        ip = ipaddress.ip_address(value)
+        return ipaddress.ip_address(text)
     except ValueError:
-        pass
-    else:
+        return None
+
+
+def _address(value: str) -> str:
+    if ip := ip_of(value):
         if ip.is_unspecified or ip.is_multicast or ip == _BROADCAST:
             raise invalid("is not the address of one machine")
         return str(ip)
@@ -204,10 +208,9 @@ def _address(value: str) -> str:
 
 
 def _ip(value: str) -> str:
-    try:
-        return str(ipaddress.ip_address(value))
-    except ValueError:
-        raise invalid("is not an IPv4 or IPv6 address") from None
+    if ip := ip_of(value):
+        return str(ip)
+    raise invalid("is not an IPv4 or IPv6 address")
 
 
 def _cidr(value: str) -> str:

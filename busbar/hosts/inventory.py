@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -205,15 +204,6 @@ class Inventory:
 def api_url(address: str) -> str:
     """The URL of the Kubernetes API at an address; one of IPv6 gets brackets."""
     return f"https://{f'[{address}]' if ':' in address else address}:{API_PORT}"
-
-
-def is_address(text: str) -> bool:
-    """Return whether the text is an IP address, not a name."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def host_of(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.config.types import ip_of
 from busbar.finding import Finding, error, of_host, warning
 from busbar.hosts import nfs, supported_os
-from busbar.hosts.inventory import Host, is_address
+from busbar.hosts.inventory import Host
 from busbar.preflight.report import NfsFolder, Report
 from busbar.preflight.spec import NfsRequirements
 
@@ -93,7 +94,7 @@ def check_client(required: NfsRequirements, host: Host, report: Report) -> Itera
             f"no route to the NFS server {required.address}",
             "correct the address of the NFS server, or route this host there",
         )
-    elif is_address(host.address) and client.source != host.address:
+    elif ip_of(host.address) and client.source != host.address:
         yield error(
             f"reaches the NFS server {required.address} from its address {client.source}; the folder is "
             f"exported to {host.address} only",
