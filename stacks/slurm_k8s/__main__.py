@@ -1,75 +1,74 @@
-"""The program of stacks/slurm_k8s: Slurm on a measured cluster. Wiring only; see package/components/."""
+"""The program of stacks/slurm_k8s: Slurm on a measured cluster. Wiring only; see package/components.py."""
 
-from pathlib import Path
+from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
 
-from busbar.components.engine.cluster import create_cluster_provider, refuse_changes
-from busbar.components.engine.helm import check_after_deletions
-from busbar.components.engine.local_command import create_cluster_command
-from busbar.components.engine.stack import (
-    end_quietly_when_interrupted,
-    export_all,
-    fail_unless_passed,
-    load_cluster,
-    load_config,
-    refuse_other_cluster,
-)
+from busbar.components.frame import Installation, run
 from busbar.manifests.names import digest
-from stacks.slurm_k8s.capability import GATE
-from stacks.slurm_k8s.package.components.slurm import (
-    SlurmArgs,
-    SlurmCluster,
-    SlurmCrds,
-    SlurmOperator,
-    create_step,
-)
-from stacks.slurm_k8s.package.config import CONFIG
-from stacks.slurm_k8s.package.outputs import NAMES, build_outputs
-from stacks.slurm_k8s.package.pools import Refused, pools_of
-from stacks.slurm_k8s.package.ready import ReadySpec, works
+from stacks.slurm_k8s.capability import CAPABILITY, GATE
+from stacks.slurm_k8s.package.components import create_keys, create_measurements
+from stacks.slurm_k8s.package.config import CONFIG, Slurm
+from stacks.slurm_k8s.package.outputs import Outputs, build_outputs
+from stacks.slurm_k8s.package.pools import pools_of, refusals
+from stacks.slurm_k8s.package.ready import ReadySpec
+from stacks.slurm_k8s.package.roll import RollSpec
+from stacks.slurm_k8s.package.steps import RemovalSpec, StepSpec, await_slurmrestd
 from stacks.slurm_k8s.package.survey import changed_state
-from stacks.slurm_k8s.package.values import survey_spec
-
-PROJECT = Path(__file__).resolve().parent
+from stacks.slurm_k8s.package.values import CRDS, OPERATOR, RELEASE, charts, survey_spec
 
 
-async def main() -> None:
-    slurm = load_config(CONFIG)
-    cluster = await load_cluster(slurm.cluster)
-    try:
-        pools = pools_of(cluster, slurm)
-    except Refused as refused:
-        raise pulumi.RunError(str(refused)) from None
-    await refuse_other_cluster(cluster.cluster_name, cluster.identifier)
-    await refuse_changes(cluster.kubeconfig, lambda api: changed_state(api, slurm.namespace, slurm.state))
-    provider = create_cluster_provider(cluster.kubeconfig, cluster.identifier)
-    spec = survey_spec(slurm, pools).model_dump(mode="json")
-    survey = create_cluster_command(
-        "survey", "slurm_k8s survey", spec, cluster.kubeconfig, ResourceOptions(), triggers=[digest(spec)]
+def install(on: Installation[Slurm]) -> pulumi.Output[dict[str, Any]]:
+    slurm, pools = on.config, pools_of(on.cluster, on.config)
+    rows, asked = charts(slurm, pools), StepSpec(namespace=slurm.namespace)
+    of_slurm, chart = rows[RELEASE]
+    values = of_slurm.values(on.helm_values, chart)
+    update = RollSpec.of(slurm, pools)
+
+    def before(api: Any) -> None:
+        await_slurmrestd(api, slurm.namespace)
+
+    survey = on.step("survey", "survey", survey_spec(slurm, pools), ResourceOptions())
+    # The removal of the CRDs removes every Slurm cluster, so it comes last of all.
+    crds = on.chart("slurm-crds", *rows[CRDS.release], on.after(survey), before_change=before)
+    operator = on.chart(
+        "slurm-operator", *rows[OPERATOR.release], on.after(crds), await_ready=True, before_change=before
     )
-    args = SlurmArgs(slurm=slurm, cluster=cluster, pools=pools, helm_values=PROJECT / "helm_values")
-    crds = SlurmCrds("slurm-crds", args, ResourceOptions(provider=provider, depends_on=[survey]))
-    operator = SlurmOperator("slurm-operator", args, ResourceOptions(provider=provider, depends_on=[crds]))
-    of_operator = ResourceOptions(depends_on=[operator])
-    releases = [digest({"values": args.given, "version": slurm.version})]
-    change = create_step("slurm-change", "before-change", args, of_operator, releases)
-    gone = create_step("slurm-gone", "after-removal", args, of_operator, at_removal=True)
-    after = [operator, change, gone]
-    running = SlurmCluster("slurm", args, ResourceOptions(provider=provider, depends_on=after))
-    wanted = ReadySpec.of(slurm, pools)
-    check_after_deletions(
-        cluster.kubeconfig,
-        [*crds.installed, *operator.installed, *running.installed],
-        (lambda api: works(api, wanted)) if slurm.probe.enforce else None,
+    # The certificate of the webhook is new after each change of the release.
+    after = ResourceOptions(depends_on=[operator], replacement_trigger=operator.changes)
+    webhook = on.step("slurm-webhook", "webhook", asked, after)
+    after = ResourceOptions(depends_on=[webhook])
+    gone = on.step_at_removal("slurm-gone", "after-removal", asked, after)
+    change = on.step(
+        "slurm-change", "before-change", update, after, digest({"values": values, "version": slurm.version})
     )
+    # The namespace stays at a destroy, because slurmctld's volume is in it.
+    made = on.chart(
+        "slurm", of_slurm, chart, on.after(change, gone), before_change=before, keep_namespace=True
+    )
+    namespace, release = (each.resource for each in made.installed)
+    keys = create_keys(slurm, on.after(namespace))
+    ask = RemovalSpec(namespace=slurm.namespace, cancel_jobs=slurm.removal.cancel_jobs)
+    # Its deletion comes before that of the release and of the keys.
+    after = ResourceOptions(depends_on=[namespace, release, *keys])
+    guard = on.step_at_removal("slurm-removal", "before-removal", ask, after)
+    after = ResourceOptions(depends_on=[release, *keys, guard], replacement_trigger=made.changes)
+    roll = on.step("slurm-roll", "roll", update, after)
+    triggers = digest({"run": slurm.probe.run, "values": values}), f"contract {GATE.contract}"
+    after = ResourceOptions(depends_on=[roll])
+    ready = on.step("slurm-ready", "ready", ReadySpec.of(slurm, pools), after, *triggers)
     # Named, because Output.all() of nothing is an empty list.
-    found = pulumi.Output.all(printed=running.result, results=running.measured)
-    outputs = found.apply(lambda known: build_outputs(slurm, cluster.cluster_name, pools, **known))
-    export_all({name: outputs[name] for name in NAMES})
-    await fail_unless_passed(outputs, enforce=slurm.probe.enforce, gate=GATE.refusal)
+    found = pulumi.Output.all(printed=ready.stdout, results=create_measurements(on, pools, ready))
+    return found.apply(lambda known: build_outputs(slurm, on.cluster.cluster_name, pools, **known))
 
 
-end_quietly_when_interrupted()
-pulumi.run(main)
+run(
+    CAPABILITY,
+    CONFIG,
+    __file__,
+    install,
+    outputs=Outputs,
+    refusals=refusals,
+    unchangeable=changed_state,
+)

@@ -26,13 +26,13 @@ from busbar.config.types import (
     Quantity,
     Seconds,
     SshKey,
-    StackName,
     Text,
     invalid,
     is_floating,
     own_namespace,
 )
 from busbar.finding import Finding
+from busbar.frame import GateConfig, OnCluster
 from busbar.models import ConfigModel
 from stacks.slurm_k8s.package import versions
 
@@ -64,25 +64,24 @@ GpuType = Annotated[str, Matching(r"[a-z0-9][a-z0-9_]*", "a GPU type of Slurm: a
 class Login(ConfigModel):
     """The pod from which users submit jobs."""
 
-    service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
-        default="ClusterIP", description="Type of the Service in front of its sshd."
-    )
-    port: Port = Field(default=SSH_PORT, description="Port of the Service.")
-    root_ssh_keys: list[SshKey] = Field(default=[], description="Public keys that may log in as root.")
+    service: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """Type of the Service in front of its sshd."""
+    port: Port = SSH_PORT
+    """Port of the Service."""
+    root_ssh_keys: list[SshKey] = Field(default=[])
+    """Public keys that may log in as root."""
 
 
 class State(ConfigModel):
     """The volume in which slurmctld keeps jobs and drains."""
 
-    storage_class: DnsSubdomain | None = Field(
-        default=None, description="StorageClass of the volume; by default the cluster's default one."
-    )
-    size: Quantity = Field(default="4Gi", description="Size of the volume.")
-    accept_state_on_one_node: bool = Field(
-        default=False,
-        description="Accept a class whose volumes are folders of one server, such as local-path: all jobs "
-        "are lost with that server.",
-    )
+    storage_class: DnsSubdomain | None = None
+    """StorageClass of the volume; by default the cluster's default one."""
+    size: Quantity = "4Gi"
+    """Size of the volume."""
+    accept_state_on_one_node: bool = False
+    """Accept a class whose volumes are folders of one server, such as local-path: all jobs are lost with that
+    server."""
 
 
 class Accounting(ConfigModel):
@@ -91,113 +90,90 @@ class Accounting(ConfigModel):
     Its password is the secret `databasePassword` of the stack.
     """
 
-    host: NonEmpty = Field(description="Host name or address of the database server.")
-    port: Port = Field(default=3306, description="Its port.")
-    database: NonEmpty = Field(default="slurm_acct_db", description="Name of the database.")
-    username: NonEmpty = Field(default="slurm", description="The user of slurmdbd there.")
+    host: NonEmpty
+    """Host name or address of the database server."""
+    port: Port = 3306
+    """Its port."""
+    database: NonEmpty = "slurm_acct_db"
+    """Name of the database."""
+    username: NonEmpty = "slurm"
+    """The user of slurmdbd there."""
 
 
 class PoolSettings(ConfigModel):
     """Settings of one pool that its measurement does not have."""
 
-    gpu_type: GpuType | None = Field(
-        default=None, description="Type in `--gres=gpu:TYPE:N`; by default the pool's gpu_model."
-    )
-    gpu_files: NonEmpty | None = Field(
-        default=None,
-        description="Device files of the GPUs, such as /dev/nvidia[0-7]; by default Slurm detects them.",
-    )
+    gpu_type: GpuType | None = None
+    """Type in `--gres=gpu:TYPE:N`; by default the pool's gpu_model."""
+    gpu_files: NonEmpty | None = None
+    """Device files of the GPUs, such as /dev/nvidia[0-7]; by default Slurm detects them."""
 
 
-class Probe(ConfigModel):
-    """The job that shows that Slurm gives jobs the GPUs of every node."""
+class ProbeConfig(GateConfig):
+    """The job that shows that Slurm gives jobs the GPUs of every node, and the measurement after it."""
 
-    enforce: bool = Field(default=True, description="Let `pulumi up` fail unless Slurm is ready.")
-    run: Annotated[Int, Field(ge=1)] = Field(
-        default=1,
-        description="Number of probe and measurement: raise it to run them again without another change.",
-    )
-    measure: bool = Field(
-        default=True,
-        description="Measure every pool by a job of nccl-tests at the end of an update that changes the pool "
-        "or an image, as `busbar measure` does, and fail one that does not pass.",
-    )
+    measure: bool = True
+    """Measure every pool by a job of nccl-tests at the end of an update that changes the pool or an image, as
+    `busbar measure` does, and fail one that does not pass."""
 
 
 class Update(ConfigModel):
     """The replacement of slurmd pods by an update."""
 
-    max_unavailable: Annotated[Int, Field(ge=1)] = Field(
-        default=1, description="Number of nodes that are taken out of service at once."
-    )
-    job_seconds: Annotated[Int, Field(ge=0)] = Field(
-        default=3600,
-        description="How long to wait for the jobs of a node, in seconds; 0 refuses while jobs run there.",
-    )
+    max_unavailable: Annotated[Int, Field(ge=1)] = 1
+    """Number of nodes that are taken out of service at once."""
+    job_seconds: Annotated[Int, Field(ge=0)] = 3600
+    """How long to wait for the jobs of a node, in seconds; 0 refuses while jobs run there."""
 
 
-class Slurm(ConfigModel):
+class Slurm(OnCluster):
     """Slurm on one cluster."""
 
-    cluster: StackName = Field(
-        description="The stack that created the cluster, as organization/busbar/STACK."
-    )
-    namespace: Annotated[DnsLabel, own_namespace("slurm", *OPERATOR_NAMESPACES)] = Field(
-        default="slurm", description="Namespace of all pods of Slurm."
-    )
-    pools: dict[DnsLabel, PoolSettings] = Field(
-        default={}, description="Pools of the cluster to use, each a partition; by default all."
-    )
-    login: Login = Field(default=Login(), description="The pod from which users submit jobs.")
-    state: State = Field(default=State(), description="The volume of slurmctld.")
-    accounting: Accounting | None = Field(
-        default=None, description="The database for `sacct`; by default Slurm keeps no record of ended jobs."
-    )
-    tolerate: list[Taint] = Field(
-        default=[],
-        description="Taints of the site, beside those of the cluster's pools, that all pods of Slurm and of "
-        "the operator tolerate.",
-    )
-    slurm_conf: dict[Parameter, ParameterValue] = Field(
-        default={}, description="Parameters at the end of slurm.conf, where the last value of a name holds."
-    )
-    version: Version = Field(
-        default=versions.OPERATOR, description="Version of the operator and of its charts: 1.2.x."
-    )
-    charts: Charts = Field(
-        default=versions.CHARTS,
-        description="Folder or oci:// URL with the charts slurm-operator-crds, slurm-operator and slurm.",
-    )
-    images: ImageFolder = Field(default=versions.IMAGES, description="Registry folder of all images.")
-    image_tag: ImageTag = Field(default=versions.IMAGE_TAG, description="Tag of the images of Slurm.")
-    sidecar_image: Image = Field(
-        default=versions.SIDECAR_IMAGE, description="Image with a shell, for the containers of log files."
-    )
-    container_image: NonEmpty | None = Field(
-        default=None,
-        description="Image with nccl-tests that pyxis starts for `busbar measure`; by default nccl-tests are "
-        "in the image slurmd.",
-    )
-    cluster_folder: NonEmpty = Field(
-        default="../..",
-        description="Folder with the cluster's stack file, relative to this one: `busbar measure` logs in to "
-        "its servers.",
-    )
-    pending_seconds: Seconds = Field(
-        default=600, description="How long the job of `busbar measure` may wait for its nodes, in seconds."
-    )
-    values: JsonObject = Field(
-        default={},
-        description="Values merged over those of the chart slurm; lists are replaced. What other keys set, "
-        "and what updates rely on, is refused.",
-    )
-    operator_values: JsonObject = Field(default={}, description="The same of the chart slurm-operator.")
-    probe: Probe = Field(default=Probe(), description="The job that ends an update, and its gate.")
-    update: Update = Field(default=Update(), description="How an update replaces slurmd pods.")
-    removal: Removal = Field(default=Removal(), description="What a destroy does with jobs.")
-    timeout_seconds: Seconds = Field(
-        default=900, description="Time until all nodes must be idle in Slurm, in seconds."
-    )
+    namespace: Annotated[DnsLabel, own_namespace("slurm", *OPERATOR_NAMESPACES)] = "slurm"
+    """Namespace of all pods of Slurm."""
+    pools: dict[DnsLabel, PoolSettings] = Field(default={})
+    """Pools of the cluster to use, each a partition; by default all."""
+    login: Login = Login()
+    """The pod from which users submit jobs."""
+    state: State = State()
+    """The volume of slurmctld."""
+    accounting: Accounting | None = None
+    """The database for `sacct`; by default Slurm keeps no record of ended jobs."""
+    tolerate: list[Taint] = Field(default=[])
+    """Taints of the site, beside those of the cluster's pools, that all pods of Slurm and of the operator
+    tolerate."""
+    slurm_conf: dict[Parameter, ParameterValue] = Field(default={})
+    """Parameters at the end of slurm.conf, where the last value of a name holds."""
+    version: Version = versions.OPERATOR
+    """Version of the operator and of its charts: 1.2.x."""
+    charts: Charts = versions.CHARTS
+    """Folder or oci:// URL with the charts slurm-operator-crds, slurm-operator and slurm."""
+    images: ImageFolder = versions.IMAGES
+    """Registry folder of all images."""
+    image_tag: ImageTag = versions.IMAGE_TAG
+    """Tag of the images of Slurm."""
+    sidecar_image: Image = versions.SIDECAR_IMAGE
+    """Image with a shell, for the containers of log files."""
+    container_image: NonEmpty | None = None
+    """Image with nccl-tests that pyxis starts for `busbar measure`; by default nccl-tests are in the image
+    slurmd."""
+    cluster_folder: NonEmpty = "../.."
+    """Folder with the cluster's stack file, relative to this one: `busbar measure` logs in to its servers."""
+    pending_seconds: Seconds = 600
+    """How long the job of `busbar measure` may wait for its nodes, in seconds."""
+    values: JsonObject = Field(default={})
+    """Values merged over those of the chart slurm; lists are replaced. What other keys set, and what updates
+    rely on, is refused."""
+    operator_values: JsonObject = Field(default={})
+    """The same of the chart slurm-operator."""
+    probe: ProbeConfig = ProbeConfig()
+    """The job that ends an update, and its gate."""
+    update: Update = Update()
+    """How an update replaces slurmd pods."""
+    removal: Removal = Removal()
+    """What a destroy does with jobs."""
+    timeout_seconds: Seconds = 900
+    """Time until all nodes must be idle in Slurm, in seconds."""
 
 
 # By these the daemons of the operator's pods find and know each other.
@@ -367,4 +343,3 @@ CONFIG = ProjectConfig(
     checks=_findings,
     secrets={PASSWORD: "Password of accounting.username in the database."},
 )
-read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

@@ -1,16 +1,21 @@
 """Measurements on a stack of slurm_k8s: `busbar measure`, and those of an update.
 
-Hosts and login are those of the cluster's stack file, which is beside this project's folder.
+Hosts and login are those of the cluster's stack file, which is beside this project's folder. Slurm is
+reached over SSH on a server of the cluster, by kubectl exec: its commands run in the login pod, and the log
+is read in the pod of the batch host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from busbar.cli.ending import when_interrupted
+from busbar.cli.engine import stop_on_sigterm
 from busbar.cli.output import progress
 from busbar.cli.stackfile import cluster_api, login_of
 from busbar.collect.spec import expectation
@@ -19,24 +24,23 @@ from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.fabric import slurm as fabric
 from busbar.fabric.commands.measure import asked, by_slurm
-from busbar.finding import Finding
-from busbar.hosts.inventory import Inventory
-from busbar.kube.client import RestApi
-from busbar.kube.wait import SystemClock
+from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, opened
+from busbar.hosts.inventory import Host, Inventory, Login
+from busbar.hosts.remote import Hosts, UnreachableError
+from busbar.kube.client import Api, ApiError, RestApi
+from busbar.kube.objects import find
+from busbar.kube.pods import readiness
+from busbar.kube.wait import Clock, ProgressCallback, SystemClock
 from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
 from busbar.models import StrictModel
-from busbar.operations.verify import CLUSTER
-from busbar.outputs import ClusterOutputs
 from busbar.outputs.contract import summarize
 from busbar.text import listed
-from stacks.slurm_k8s.package import config, pools
-from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.config import CONFIG, Slurm
 from stacks.slurm_k8s.package.outputs import not_measured
-from stacks.slurm_k8s.package.reach import in_pods
-from stacks.slurm_k8s.package.ready import ReadySpec, works
-from stacks.slurm_k8s.package.rest import SlurmApi
+from stacks.slurm_k8s.package.rest import SlurmApi, pod_of
+from stacks.slurm_k8s.package.values import LOGIN_SERVICE
 
 
 def measure(
@@ -51,7 +55,7 @@ def measure(
     """Measure pools by jobs of Slurm, record and print the results. Returns the exit code."""
     if idle:
         raise Misuse("--idle is for K3s. Fix: leave it out: the job is pending while its nodes are busy")
-    slurm = config.read(path)
+    slurm = CONFIG.read(path)
     file, cluster = _cluster_of(slurm, path.parent)
     inventory = Inventory.of(cluster)
     chosen = asked([*(slurm.pools or cluster.pools)], inventory.workers, pool, nodes)
@@ -76,19 +80,8 @@ def measure(
         return by_slurm(path, cluster.name, chosen, run, absent, as_json=as_json)
 
 
-def ready(path: Path, outputs: Mapping[str, Any], api: RestApi) -> list[Finding]:
-    """What keeps jobs from running on the stack (busbar.capability.Capability.ready)."""
-    slurm = config.read(path)
-    try:
-        used = pools.pools_of(ClusterOutputs.from_dict(outputs), slurm)
-    except ValueError as error:
-        what = f"the nodes that Slurm needs are not known: {error}"
-        return [Finding((CLUSTER,), what, f"busbar status of {slurm.cluster}", kind="unknown")]
-    return works(api, ReadySpec.of(slurm, used))
-
-
 class UpdateSpec(StrictModel):
-    """Stdin of `busbar slurm_k8s measure`. `slurm`: fields of the configuration. `nodes`: worker -> node of
+    """The request of the step `measure`. `slurm`: fields of the configuration. `nodes`: worker -> node of
     Slurm. `measured_as`: a digest; with another one, or another `run`, the engine measures again."""
 
     slurm: dict[str, Any]
@@ -99,16 +92,25 @@ class UpdateSpec(StrictModel):
     measured_as: str
 
 
-def measure_update(api: RestApi, spec: UpdateSpec) -> dict[str, Any]:
-    """The verdict on a pool in short; nothing is judged without nodes. Raises as `measure`."""
+def measure_update(
+    api: RestApi, spec: UpdateSpec, clock: Clock, progress: ProgressCallback
+) -> dict[str, Any]:
+    """The step `measure`. Returns the verdict on a pool in short; nothing is judged without nodes.
+
+    Log, verdict and report are in `folder`. Raises as `measure`.
+    """
     if not spec.nodes:
         return summarize({"verdict": "unknown", "reasons": ["no node of the pool is ready in Slurm"]})
     slurm, folder = Slurm.model_validate(spec.slurm), Path(spec.folder)
     file, cluster = _cluster_of(slurm, Path())
     made = measure_spec(slurm, cluster, spec.pool, [*spec.nodes], spec.nodes, None, folder)
     servers = Inventory.of(cluster).servers
-    with in_pods(login_of(file, cluster.ssh), servers, api, slurm.namespace) as reach:
-        found = fabric.measure(made, spec.pool, list(made.hostnames), reach, SystemClock(), progress)
+    stop_on_sigterm()
+    with (
+        when_interrupted("; the job is cancelled"),
+        in_pods(login_of(file, cluster.ssh), servers, api, slurm.namespace) as reach,
+    ):
+        found = fabric.measure(made, spec.pool, list(made.hostnames), reach, clock, progress)
     return fabric.keep(found, folder, progress)
 
 
@@ -152,3 +154,55 @@ def measure_spec(
         folder=str(folder),
         expectation=expectation(validation, run, name),
     )
+
+
+class InPods:
+    """Implements busbar.fabric.slurm.Reach. A server that is not responding is replaced by the next one."""
+
+    # In the pods, whose files are lost with them: so is then the log, and there is no verdict.
+    log_folder = "/tmp"
+
+    def __init__(
+        self, runner: asyncio.Runner, hosts: Hosts, servers: Sequence[Host], api: Api, namespace: str
+    ) -> None:
+        self._runner, self._hosts, self._servers = runner, hosts, [*servers]
+        self._api, self._namespace = api, namespace
+
+    def ask(
+        self, verb: str, payload: Mapping[str, str] | None = None, *, node: str | None = None, **values: str
+    ) -> dict[str, Any]:
+        """Ask in the pod of a node, or in the login pod. Raises ScriptError, UnreachableError."""
+        pod = f"{pod_of(node)} -c slurmd" if node else f"deploy/{LOGIN_SERVICE} -c login"
+        within = f"k3s kubectl exec -i -n {self._namespace} {pod} --"
+        given = {"VERB": verb, "WITHIN": within, **{key.upper(): text for key, text in values.items()}}
+        while True:
+            host = self._servers[0]
+            try:
+                return self._runner.run(
+                    self._hosts.run(
+                        host, SCRIPT, {"NODE_NAME": host.name, **given}, payload, seconds=SCRIPT_SECONDS
+                    )
+                )
+            except UnreachableError:
+                if len(self._servers) == 1:
+                    raise
+                del self._servers[0]
+
+    def gone(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Node -> reason, for the nodes whose pod is not Ready."""
+        found = {}
+        for name in nodes:
+            try:
+                pod = find(self._api, f"/api/v1/namespaces/{self._namespace}/pods/{pod_of(name)}")
+            except ApiError:
+                continue  # asked again at the next check
+            if pod is None or readiness([pod]) != (1, 1):
+                found[name] = f"has no ready pod {pod_of(name)}"
+        return found
+
+
+@contextmanager
+def in_pods(login: Login, servers: Sequence[Host], api: Api, namespace: str) -> Iterator[InPods]:
+    """The pods of Slurm by way of `servers`. Raises ValueError (unusable key) and ScriptError (bastion)."""
+    with opened(login) as (runner, hosts):
+        yield InPods(runner, hosts, servers, api, namespace)

@@ -11,10 +11,6 @@ from busbar.text import listed
 from stacks.slurm_k8s.package.config import PoolSettings, Slurm
 
 
-class Refused(ValueError):
-    """Raised if nothing may be created on this cluster; the text has the reason and the fix."""
-
-
 @dataclass(frozen=True)
 class Pool:
     """One pool. `gpu_type`: of Slurm, "" for none. `gpu_files`: None if Slurm detects the GPUs."""
@@ -36,21 +32,15 @@ class Pool:
 
 
 def pools_of(cluster: ClusterOutputs, slurm: Slurm) -> dict[str, Pool]:
-    """The pools of `slurm` on a cluster that has passed. Raises Refused with every reason."""
-    if cluster.refusal:
-        raise Refused(
-            f"{cluster.refusal}\n"
-            f"Fix: repair what the reasons name, run `busbar up` on {slurm.cluster}, then run this again."
-        )
-    if problems := list(_problems(cluster, slurm)):
-        raise Refused("\n".join(f"{slurm.cluster}: {problem}" for problem in problems))
+    """The pools of `slurm` on a cluster for which there are no `refusals`."""
     return {
         name: _pool(name, cluster.pools[name], slurm.pools.get(name, PoolSettings()))
         for name in slurm.pools or sorted(cluster.pools)
     }
 
 
-def _problems(cluster: ClusterOutputs, slurm: Slurm) -> Iterator[str]:
+def refusals(cluster: ClusterOutputs, slurm: Slurm) -> Iterator[str]:
+    """Why Slurm may not be installed on a cluster that has passed, each with its fix."""
     known = sorted(cluster.pools)
     if not known:
         yield "has no pool with measured workers"

@@ -14,12 +14,13 @@ from busbar.frame import CheckResult
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report
-from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, lasting, wait_until
 from busbar.models import StrictModel
 from busbar.operations.verify import CLUSTER
+from busbar.outputs import ClusterOutputs
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
-from stacks.slurm_k8s.package.pools import Pool
+from stacks.slurm_k8s.package.pools import Pool, pools_of, refusals
 from stacks.slurm_k8s.package.rest import (
     ENDED,
     WORKER,
@@ -56,11 +57,19 @@ code=$?
 exit $code
 """
 _CODES = {
-    10: "the job had fewer GPUs than the nodes. Fix: compare gres.conf with /dev/nvidia* in a worker's pod",
-    11: "a job may not lock all memory (ulimit -l), which RDMA needs. Fix: set LimitMEMLOCK=infinity for K3s "
-    "on the workers and restart it there",
-    12: "a library of the NVIDIA driver has 0 bytes in the pod of slurmd. Fix: where it is empty on the host "
-    "too, install the driver's packages again; else restart the container toolkit there, and delete the pod",
+    10: (
+        "the job had fewer GPUs than the nodes",
+        "compare gres.conf with /dev/nvidia* in a worker's pod",
+    ),
+    11: (
+        "a job may not lock all memory (ulimit -l), which RDMA needs",
+        "set LimitMEMLOCK=infinity for K3s on the workers and restart it there",
+    ),
+    12: (
+        "a library of the NVIDIA driver has 0 bytes in the pod of slurmd",
+        "where it is empty on the host too, install the driver's packages again; else restart the container "
+        "toolkit there, and delete the pod",
+    ),
 }
 
 
@@ -94,7 +103,7 @@ class Probe(StrictModel):
 
 
 class Result(CheckResult):
-    """The result of `busbar slurm_k8s ready`.
+    """The result of the step `ready`.
 
     `nodes`: worker -> its node of Slurm. `drained`: worker -> why a person keeps jobs away from it. `probes`:
     pool -> its Probe; none if Slurm was not ready for one.
@@ -115,7 +124,7 @@ class PoolSpec(StrictModel):
 
 
 class ReadySpec(StrictModel):
-    """Stdin of `busbar slurm_k8s ready`. `levels`: as in survey.SurveySpec."""
+    """The request of the step `ready`. `levels`: as in survey.SurveySpec."""
 
     namespace: str
     levels: dict[str, tuple[str, ...]] = Field(default={})
@@ -141,72 +150,55 @@ class ReadySpec(StrictModel):
         )
 
 
-def ready(
-    slurm: SlurmApi, api: Api, spec: ReadySpec, clock: Clock, progress: ProgressCallback
-) -> dict[str, Any]:
-    """Wait, then probe each pool. Returns a Result, in any case."""
-    reasons: list[str] = []
+def ready(api: ProxyApi, spec: ReadySpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
+    """The step `ready`: wait for all nodes, then probe each pool. Returns a Result, in any case."""
+    slurm = SlurmApi(api, spec.namespace)
     known: dict[str, SlurmNode] = {}
     probes: dict[str, Probe] = {}
+    failed: list[Finding] = []
 
-    def look() -> bool | Pending:
+    def look() -> Iterator[Finding]:
+        place(api, spec.levels)
         known.clear()
-        known.update({node.on: node for node in slurm.nodes().values() if node.on})
-        reasons[:] = map(str, problems(slurm, api, spec, known))
-        return Pending(reasons[0]) if reasons else True
+        known.update(_on_nodes(slurm))
+        return problems(slurm, api, spec, known)
 
-    deadline = Deadline(clock, spec.deadline_seconds)
     try:
-        wait_until(lambda: place(api, spec.levels), deadline, poll_seconds=POLL_SECONDS, progress=progress)
-        wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=transient)
-        for name, pool in spec.pools.items():
+        found = lasting(
+            look,
+            clock,
+            spec.deadline_seconds,
+            poll_seconds=POLL_SECONDS,
+            progress=progress,
+            retry_on=transient,
+        )
+        for name, pool in () if found else spec.pools.items():
             idle = [known[worker].name for worker in pool.workers if known[worker].idle]
-            probes[name], failed = _probed(api, slurm, spec.namespace, name, pool, idle, clock, progress)
-            reasons += failed
+            probes[name], why = _probed(api, slurm, name, pool, idle, clock, progress)
+            failed += why
     except (TimedOut, ApiError) as error:
-        reasons = [*(reasons or [str(error)]), *namespace_report(api, spec.namespace)]
+        found = [Finding((CLUSTER,), str(error))]
+    if found:
+        found += [Finding((CLUSTER,), text) for text in namespace_report(api, spec.namespace)]
     wanted = [worker for pool in spec.pools.values() for worker in pool.workers]
     nodes = {worker: known[worker].name for worker in wanted if worker in known}
     drained = {worker: known[worker].kept_away for worker in nodes if known[worker].kept_away}
-    found = Result(passed=not reasons, reasons=reasons, nodes=nodes, drained=drained, probes=probes)
-    return found.model_dump()
+    return Result.of([*found, *failed], nodes=nodes, drained=drained, probes=probes).model_dump()
 
 
-def _probed(
-    api: Api,
-    slurm: SlurmApi,
-    namespace: str,
-    name: str,
-    pool: PoolSpec,
-    idle: list[str],
-    clock: Clock,
-    progress: ProgressCallback,
-) -> tuple[Probe, list[str]]:
-    """Probe a pool, and note a pass at its NodeSet. Returns the last pass, and why the pool fails.
-
-    If none can run, the earlier pass counts, with its time in the outputs. Without one the pool fails.
-    """
-    path = f"/apis/{API_VERSION}/namespaces/{namespace}/nodesets/{WORKER}{name}"
-    noted = (api.get(path)["metadata"].get("annotations") or {}).get(PROBED)
-    last = Probe.model_validate_json(noted) if noted else Probe()
-    try:
-        failed = probe(slurm, name, pool, idle, clock, progress)
-    except _Skipped as why:
-        last = last.model_copy(update={"skipped": str(why)})
-        progress(f"pool {name}: probe: {last}")
-        fix = "wait for an idle node in an open partition, and raise probe.run by one"
-        return last, [] if last.passed_at else [f"pool {name}: probe: {last}. Fix: {fix}"]
-    if not failed:
-        last = Probe(passed_at=datetime.now(UTC).isoformat(timespec="seconds"), nodes=len(idle))
-        api.merge(path, {"metadata": {"annotations": {PROBED: last.model_dump_json()}}})
-    return last, failed
+def works(slurm: Slurm, cluster: ClusterOutputs, api: ProxyApi) -> list[Finding]:
+    """What keeps jobs from running now (busbar.capability.Capability.ready). Raises ApiError."""
+    if lacking := [*refusals(cluster, slurm)]:
+        what = f"the nodes that Slurm needs are not known: {slurm.cluster} {lacking[0]}"
+        return [Finding((CLUSTER,), what, kind="unknown")]
+    asked = SlurmApi(api, slurm.namespace)
+    spec = ReadySpec.of(slurm, pools_of(cluster, slurm))
+    return [*problems(asked, api, spec, _on_nodes(asked))]
 
 
-def works(api: ProxyApi, spec: ReadySpec) -> list[Finding]:
-    """What keeps jobs from running now; changes nothing. Raises ApiError."""
-    slurm = SlurmApi(api, spec.namespace)
-    known = {node.on: node for node in slurm.nodes().values() if node.on}
-    return [*problems(slurm, api, spec, known)]
+def _on_nodes(slurm: SlurmApi) -> dict[str, SlurmNode]:
+    """Node -> its node of Slurm."""
+    return {node.on: node for node in slurm.nodes().values() if node.on}
 
 
 def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, SlurmNode]) -> Iterator[Finding]:
@@ -257,9 +249,38 @@ def _missing(
             yield _problem(worker, what, "compare gres.conf with /dev/nvidia* in the pod of slurmd there")
 
 
+def _probed(
+    api: Api,
+    slurm: SlurmApi,
+    name: str,
+    pool: PoolSpec,
+    idle: list[str],
+    clock: Clock,
+    progress: ProgressCallback,
+) -> tuple[Probe, list[Finding]]:
+    """Probe a pool, and note a pass at its NodeSet. Returns the last pass, and why the pool fails.
+
+    If none can run, the earlier pass counts, with its time in the outputs. Without one the pool fails.
+    """
+    path = f"/apis/{API_VERSION}/namespaces/{slurm.namespace}/nodesets/{WORKER}{name}"
+    noted = (api.get(path)["metadata"].get("annotations") or {}).get(PROBED)
+    last = Probe.model_validate_json(noted) if noted else Probe()
+    try:
+        failed = probe(slurm, name, pool, idle, clock, progress)
+    except _Skipped as why:
+        last = last.model_copy(update={"skipped": str(why)})
+        progress(f"pool {name}: probe: {last}")
+        fix = "wait for an idle node in an open partition, and raise probe.run by one"
+        return last, [] if last.passed_at else [Finding((f"pool {name}",), f"probe: {last}", fix)]
+    if not failed:
+        last = Probe(passed_at=datetime.now(UTC).isoformat(timespec="seconds"), nodes=len(idle))
+        api.merge(path, {"metadata": {"annotations": {PROBED: last.model_dump_json()}}})
+    return last, failed
+
+
 def probe(
     slurm: SlurmApi, name: str, pool: PoolSpec, idle: list[str], clock: Clock, progress: ProgressCallback
-) -> list[str]:
+) -> list[Finding]:
     """Run a job with all GPUs of every idle node of a pool. Returns why it failed; empty where it passed.
 
     Nodes on which jobs run are left out: these jobs have what the probe would ask for. Raises _Skipped where
@@ -297,7 +318,7 @@ def probe(
         )
     except TimedOut as timeout:
         slurm.cancel(number)
-        return [f"pool {name}: {timeout}. Fix: squeue --start -j {number}; sinfo -R"]
+        return [Finding((f"pool {name}",), str(timeout), f"squeue --start -j {number}; sinfo -R")]
     if "COMPLETED" in states_of(job):
         return []
     if "PENDING" in states_of(job):
@@ -306,5 +327,7 @@ def probe(
     code = int(((job.get("exit_code") or {}).get("return_code") or {}).get("number") or 0)
     comment = job.get("comment") or ""
     said = comment.get("job") if isinstance(comment, Mapping) else comment
-    why = _CODES.get(code, f"it ended as {'+'.join(states_of(job))} with exit code {code}. Fix: sinfo -R")
-    return [f"pool {name}: probe {number} on {listed(idle)}: {f'{said}: ' if said else ''}{why}"]
+    ended = f"it ended as {'+'.join(states_of(job))} with exit code {code}"
+    why, fix = _CODES.get(code, (ended, "sinfo -R"))
+    what = f"probe {number} on {listed(idle)}: {f'{said}: ' if said else ''}{why}"
+    return [Finding((f"pool {name}",), what, fix)]

@@ -15,8 +15,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from pydantic import Field
-
 from busbar.exits import Failed
 from busbar.kube import objects
 from busbar.kube.client import ApiError, JsonObject
@@ -26,6 +24,8 @@ from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOu
 from busbar.manifests.names import digest
 from busbar.models import StrictModel
 from busbar.text import listed
+from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.pools import Pool, gres_conf
 from stacks.slurm_k8s.package.rest import (
     BUSY,
     POD_CORDON,
@@ -62,14 +62,31 @@ REMOVAL_SECONDS = 120
 
 
 class RollSpec(StrictModel):
-    """The facts that the steps of an update need. `workers`: pool -> its Nodes after the update."""
+    """The request of the steps of an update. `workers`: pool -> its Nodes after the update."""
 
     namespace: str
-    workers: dict[str, tuple[str, ...]] = Field(default={})
-    gres_conf: str = ""
-    max_unavailable: int = 1
-    job_seconds: int = 0
-    timeout_seconds: int = 0
+    workers: dict[str, tuple[str, ...]]
+    gres_conf: str
+    max_unavailable: int
+    job_seconds: int
+    timeout_seconds: int
+
+    @classmethod
+    def of(cls, slurm: Slurm, pools: Mapping[str, Pool]) -> RollSpec:
+        """The request for a configuration."""
+        return cls(
+            namespace=slurm.namespace,
+            workers={name: pool.launch.workers for name, pool in pools.items()},
+            gres_conf=gres_conf(pools),
+            max_unavailable=slurm.update.max_unavailable,
+            job_seconds=slurm.update.job_seconds,
+            timeout_seconds=slurm.timeout_seconds,
+        )
+
+
+def roll(api: ProxyApi, spec: RollSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
+    """The step `roll`, after a change of the release. Returns the pods that were replaced."""
+    return Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress).roll()
 
 
 @dataclass(frozen=True)
@@ -125,7 +142,14 @@ class Roll:
     clock: Clock
     progress: ProgressCallback
 
-    def note_limits(self) -> None:
+    def prepare(self) -> list[str]:
+        """Do what comes before a change of the release. Returns the pods that leave with it."""
+        self._note_limits()
+        self._note_conf()
+        self._write_gres()
+        return self._release_leaving()
+
+    def _note_limits(self) -> None:
         """Note the time limits of partitions that somebody has changed: slurmctld forgets them."""
         limits = self.slurm.time_limits()
         for partition, nodeset in self._partitions().items():
@@ -188,7 +212,7 @@ class Roll:
         for pod in self.api.list(f"{self._path}/pods", labelSelector=_SLURMCTLD):
             self._annotate(f"{self._path}/pods/{pod['metadata']['name']}", {_UNREAD: stamp})
 
-    def write_gres(self) -> None:
+    def _write_gres(self) -> None:
         """Write gres.conf and wait until slurmctld has it; the release writes the same text.
 
         A node whose GRES are not in it is invalid, and stays drained.
@@ -206,7 +230,7 @@ class Roll:
         self._annotate(self._files_path, {_UNREAD: None})
         self._set_limits(self._noted_limits())
 
-    def note_conf(self) -> None:
+    def _note_conf(self) -> None:
         """Note which slurm.conf slurmctld has read, unless a later one was not read in an earlier update."""
         conf, files = objects.find(self.api, self._conf_path), objects.find(self.api, self._files_path)
         if conf and files and _READ not in (files["metadata"].get("annotations") or {}):
@@ -238,7 +262,7 @@ class Roll:
                 "reconfigure"
             ) from timeout
 
-    def release_leaving(self) -> list[str]:
+    def _release_leaving(self) -> list[str]:
         """Drain the nodes that leave with fewer workers or with a pool, and wait for their jobs.
 
         The operator then deletes these pods, which have the lowest cost, and no others.

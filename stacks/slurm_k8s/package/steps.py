@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
 
 from busbar.cli.output import progress
 from busbar.exits import Failed
@@ -17,6 +17,7 @@ from busbar.kube.wait import (
     TimedOut,
     wait_until,
 )
+from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, clusters, transient
 from stacks.slurm_k8s.package.roll import Roll, RollSpec
@@ -27,45 +28,31 @@ SECONDS = 120
 POLL_SECONDS = 2.0
 _CANCEL = "set removal.cancel_jobs: true, which cancels them, and run `busbar destroy` again"
 _DRY_RUN = "busbar-dry-run"
-READY = "ready"
 
 
-class StepSpec(RollSpec):
-    """Stdin of `busbar slurm_k8s step`. `namespace`: of Slurm. `cancel_jobs`: in place of a refusal."""
+class StepSpec(StrictModel):
+    """The request of the steps `webhook` and `after-removal`. `namespace`: of Slurm."""
 
-    step: Literal["webhook", "before-change", "roll", "before-removal", "after-removal"]
-    cancel_jobs: bool = False
-
-
-def run(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> Any:
-    """Run a step; what it has found. Raises TimedOut, Failed and ApiError."""
-    roll = Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress)
-    if spec.step == "before-removal":
-        if jobs := end_jobs(roll.slurm, clock, progress, ends=spec.cancel_jobs):
-            raise Failed(
-                f"{listed(jobs)} are running or pending; nothing was removed. Fix: wait for their end, or "
-                f"{_CANCEL}"
-            )
-        return "no jobs"
-    if spec.step == "roll":
-        return roll.roll()
-    look = {"webhook": webhook, "before-change": slurmrestd, "after-removal": no_pods}[spec.step]
-    found = wait_until(
-        lambda: look(api, spec.namespace),
-        Deadline(clock, SECONDS),
-        poll_seconds=POLL_SECONDS,
-        progress=progress,
-    )
-    if spec.step == "before-change" and found == READY:
-        roll.note_limits()
-        roll.note_conf()
-        roll.write_gres()
-        return roll.release_leaving()
-    return found
+    namespace: str
 
 
-def webhook(api: Api, namespace: str) -> str | Pending:
-    """Whether the operator's webhook accepts an object; a change of its release makes a new certificate."""
+class RemovalSpec(StepSpec):
+    """The request of the step `before-removal`. `cancel_jobs`: in place of a refusal."""
+
+    cancel_jobs: bool
+
+
+def _wait(look: Callable[[], bool | Pending], clock: Clock, progress: ProgressCallback | None) -> bool:
+    return wait_until(look, Deadline(clock, SECONDS), poll_seconds=POLL_SECONDS, progress=progress)
+
+
+def await_webhook(api: Api, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> None:
+    """The step `webhook`, after the operator. Raises TimedOut and ApiError."""
+    _wait(lambda: _accepts(api), clock, progress)
+
+
+def _accepts(api: Api) -> bool | Pending:
+    """True if the operator's webhook accepts an object; a change of its release makes a new certificate."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{OPERATOR.namespace}/endpointslices"
     slices = api.list(path, labelSelector=f"kubernetes.io/service-name={SERVICE}")
     ends = [end for each in slices for end in each.get("endpoints") or []]
@@ -83,34 +70,49 @@ def webhook(api: Api, namespace: str) -> str | Pending:
     except ApiError as error:
         # 500: the API server cannot reach the webhook, or does not know its authority yet.
         return Pending(f"the operator's webhook is not ready: {error}")
-    return "accepted"
+    return True
+
+
+def before_change(api: ProxyApi, spec: RollSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
+    """The step `before-change`, before Slurm's release. Returns the pods that leave. Raises as Roll."""
+    is_running = _wait(lambda: _slurmrestd(api, spec.namespace), clock, progress)
+    return Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress).prepare() if is_running else []
 
 
 def await_slurmrestd(api: Api, namespace: str) -> None:
-    """The hook before each change of the operator or of Slurm's release. Raises TimedOut."""
-    wait_until(
-        lambda: slurmrestd(api, namespace), Deadline(SystemClock(), SECONDS), poll_seconds=POLL_SECONDS
-    )
+    """The hook before each change of the operator or of Slurm's release. Raises TimedOut and ApiError."""
+    _wait(lambda: _slurmrestd(api, namespace), SystemClock(), None)
 
 
-def slurmrestd(api: Api, namespace: str) -> str | Pending:
-    """Whether slurmrestd is ready, where pods of slurmd run.
+def _slurmrestd(api: Api, namespace: str) -> bool | Pending:
+    """True if slurmrestd is ready, False if no pod of slurmd runs that needs it.
 
     Without it the operator knows neither the nodes nor their jobs.
     """
     found = find(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}-restapi")
     if found and (found.get("status") or {}).get("readyReplicas"):
-        return READY
+        return True
     pods = api.list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=POD_LABELS) if found else []
     if not any((pod.get("status") or {}).get("phase") == "Running" for pod in pods):
-        return "not running"
+        return False
     return Pending(f"no pod of Deployment {namespace}/{RELEASE}-restapi is ready: nothing is changed")
 
 
-def no_pods(api: Api, namespace: str) -> str | Pending:
-    """Whether the operator has removed all pods of Slurm: without it they would stay."""
-    names = [pod["metadata"]["name"] for pod in api.list(f"/api/v1/namespaces/{namespace}/pods")]
-    return Pending(f"pods of Slurm are ending: {listed(names)}") if names else "gone"
+def await_removal(api: Api, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> None:
+    """The step `after-removal`: without the operator pods of Slurm would stay. Raises TimedOut, ApiError."""
+
+    def look() -> bool | Pending:
+        names = [pod["metadata"]["name"] for pod in api.list(f"/api/v1/namespaces/{spec.namespace}/pods")]
+        return not names or Pending(f"pods of Slurm are ending: {listed(names)}")
+
+    _wait(look, clock, progress)
+
+
+def refuse_jobs(api: ProxyApi, spec: RemovalSpec, clock: Clock, progress: ProgressCallback) -> None:
+    """The step `before-removal`. Raises Failed with the jobs that run or wait, and ApiError."""
+    if jobs := end_jobs(SlurmApi(api, spec.namespace), clock, progress, ends=spec.cancel_jobs):
+        what = f"{listed(jobs)} are running or pending; nothing was removed"
+        raise Failed(f"{what}. Fix: wait for their end, or {_CANCEL}")
 
 
 def running_jobs(api: ProxyApi, ends: bool) -> list[str]:

@@ -1,15 +1,16 @@
-"""The Helm values of the three releases: the CRDs, the operator, and Slurm itself."""
+"""The three releases with their Helm values: the CRDs, the operator, and Slurm itself."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from busbar.config.cluster import CONTROL_PLANE, LABELS, SWITCHES
+from busbar.frame import InstalledChart
 from busbar.kube.gpus import MEASURED_BY
-from busbar.manifests.operators import Operator, Values, load, merge
+from busbar.manifests.operators import Operator, Values
 from busbar.manifests.scheduling import GPU_RESOURCE, exact_tolerations, worker_tolerations
 from stacks.slurm_k8s.package.config import Accounting, Slurm
 from stacks.slurm_k8s.package.pools import Pool, gres_conf
@@ -19,7 +20,6 @@ RELEASE = "slurm"
 API_VERSION = "slinky.slurm.net/v1beta1"
 CRDS = Operator(config_key="crds", release=CRDS_RELEASE, namespace="slinky-crds")
 OPERATOR = Operator(config_key="operator", release="slurm-operator", namespace="slinky")
-CHARTS = {"crds": "slurm-operator-crds", "operator": "slurm-operator", "slurm": "slurm"}
 LOGIN = "slinky"
 LOGIN_SERVICE = f"{RELEASE}-login-{LOGIN}"
 SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
@@ -60,9 +60,33 @@ exit 0
 """
 
 
-def of_slurm(slurm: Slurm) -> Operator:
-    """The release of Slurm itself."""
-    return Operator(config_key="slurm", release=RELEASE, namespace=slurm.namespace)
+def charts(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, tuple[Operator, InstalledChart]]:
+    """Release -> what is installed as it, and its chart, which has the same name."""
+    of_slurm = Operator(
+        config_key="slurm",
+        release=RELEASE,
+        namespace=slurm.namespace,
+        derived=lambda *_: _slurm(slurm, pools),
+    )
+    operator = replace(OPERATOR, derived=lambda *_: _operator(slurm))
+    rows: list[tuple[Operator, Values]] = [
+        (CRDS, {}),
+        (operator, slurm.operator_values),
+        (of_slurm, slurm.values),
+    ]
+    return {
+        each.release: (
+            each,
+            InstalledChart(
+                enabled=True,
+                chart=f"{slurm.charts}/{each.release}",
+                version=slurm.version,
+                values=values,
+                timeout_seconds=slurm.timeout_seconds,
+            ),
+        )
+        for each, values in rows
+    }
 
 
 def survey_spec(slurm: Slurm, pools: Mapping[str, Pool]) -> SurveySpec:
@@ -76,30 +100,32 @@ def survey_spec(slurm: Slurm, pools: Mapping[str, Pool]) -> SurveySpec:
     )
 
 
-def operator(folder: Path, slurm: Slurm) -> Values:
-    """`folder`/slurm-operator.yaml, the images, and the stack's own values."""
+def _operator(slurm: Slurm) -> Values:
     # The tag of the images is the version of the chart.
-    pods = {
+    return {
         name: {"image": {"repository": f"{slurm.images}/{image}"}, **_on_servers(slurm)}
         for name, image in (("operator", "slurm-operator"), ("webhook", "slurm-operator-webhook"))
     }
-    return merge(merge(load(folder, OPERATOR.release), pods), slurm.operator_values)
 
 
-def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
-    """`folder`/slurm.yaml, what follows from configuration and pools, and the stack's own values."""
+def _slurm(slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
     image, sidecar = _images(slurm), {"image": _image(slurm.sidecar_image)}
     servers = {"nodeSelector": {CONTROL_PLANE: "true"}, "tolerations": _tolerations(slurm)}
     persistence: Values = {"enabled": True, "resources": {"requests": {"storage": slurm.state.size}}}
     if slurm.state.storage_class:
         persistence["storageClassName"] = slurm.state.storage_class
     conf = {**_CONF, **(_CONF_OF_ACCOUNTING if slurm.accounting else {}), **slurm.slurm_conf}
-    derived: Values = {
+    files = {"gres.conf": gres_conf(pools), **_topology(pools)}
+    # slurmctld reads whether there is a topology only when it starts. The annotation is in its pod template,
+    # so its StatefulSet replaces the pod when the file comes or goes.
+    has_topology = "topology.yaml" in {**files, **slurm.values.get("configFiles", {})}
+    return {
         "slurmKey": {"create": False, "secretRef": _reference(SLURM_KEY)},
         "jwtKey": {"create": False, "secretRef": _reference(JWT_KEY)},
-        "configFiles": {"gres.conf": gres_conf(pools), **_topology(pools)},
+        "configFiles": files,
         "prologScripts": {"10-memlock.sh": _MEMLOCK},
         "controller": {
+            "metadata": {"annotations": {HAS_TOPOLOGY: "true"} if has_topology else {}},
             "slurmctld": {"image": image("slurmctld")},
             # A sidecar lets slurmctld read changed files and pass them on. Without it the login pod keeps an
             # old slurm.conf.
@@ -118,12 +144,6 @@ def slurm(folder: Path, slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
             for number, (name, pool) in enumerate(pools.items())
         },
     }
-    given = merge(merge(load(folder, RELEASE), derived), slurm.values)
-    if "topology.yaml" not in given["configFiles"]:
-        return given
-    # slurmctld reads whether there is a topology only when it starts. The annotation is in its pod template,
-    # so its StatefulSet replaces the pod when the file comes or goes.
-    return merge({"controller": {"metadata": {"annotations": {HAS_TOPOLOGY: "true"}}}}, given)
 
 
 def _accounting(database: Accounting, image: Any, servers: Values) -> Values:

@@ -9,12 +9,12 @@ from typing import Any
 
 from busbar.kube.client import JsonObject
 from busbar.outputs import ClusterOutputs
-from stacks.slurm_k8s.package import config
-from stacks.slurm_k8s.package.config import Slurm
+from stacks.slurm_k8s.package.config import CONFIG, Slurm
 from stacks.slurm_k8s.package.pools import Pool, pools_of
-from stacks.slurm_k8s.package.values import JWT_KEY
+from stacks.slurm_k8s.package.values import JWT_KEY, RELEASE, charts
 from tests.support.kube_cluster import Cluster
 from tests.support.measured import outputs
+from tests.support.shared import PROJECT
 
 CLUSTER = "organization/busbar/site"
 REST = "/api/v1/namespaces/slurm/services/slurm-restapi:6820/proxy/slurm/v0.0.44"
@@ -24,6 +24,7 @@ NODESETS = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm/nodesets"
 REVISIONS = "/apis/apps/v1/namespaces/slurm/controllerrevisions"
 RESTD = "/apis/apps/v1/namespaces/slurm/deployments/slurm-restapi"
 KEY = b"k" * 64
+FOLDER = PROJECT / "stacks" / "slurm_k8s" / "helm_values"
 
 
 def cluster(verdict: dict[str, Any] | None = None, **sections: Any) -> ClusterOutputs:
@@ -38,12 +39,18 @@ def configured(**values: Any) -> dict[str, Any]:
 
 def slurm(**values: Any) -> Slurm:
     """The same, loaded."""
-    return config.load(configured(**values))
+    return CONFIG.load(configured(**values))
 
 
 def pools(given: Slurm | None = None, **sections: Any) -> dict[str, Pool]:
     """The pools of a configuration on the site."""
     return pools_of(cluster(**sections), given or slurm())
+
+
+def values_of(given: Slurm, release: str = RELEASE, of: Mapping[str, Pool] | None = None) -> JsonObject:
+    """The Helm values of a release; `of`: the pools, by default those of the site."""
+    operator, chart = charts(given, pools(given) if of is None else of)[release]
+    return operator.values(FOLDER, chart)
 
 
 def node(

@@ -14,7 +14,8 @@ from pulumi.runtime import mocks
 from rich.console import Console
 
 from busbar.outputs.contract import FORMAT
-from stacks.slurm_k8s.package.outputs import CONTRACT_VERSION, summary
+from stacks.slurm_k8s.capability import GATE
+from stacks.slurm_k8s.package.outputs import summary
 from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
 from stacks.slurm_k8s.tests.support import CLUSTER, configured
 from tests.program.answers import KUBECONFIG
@@ -48,8 +49,8 @@ def up(
     secrets: tuple[str, ...] = (),
     **config: Any,
 ) -> Run:
-    """Run the program on the outputs of a stack; `printed` by `busbar slurm_k8s ready`, `measured` by
-    `busbar slurm_k8s measure`."""
+    """Run the program on the outputs of a stack; `printed` by the step `ready`, `measured` by the
+    step `measure`."""
     state = {"outputs": {**outputs(of_fabric), "kubeconfig": KUBECONFIG}, "secretOutputNames": ["kubeconfig"]}
     asked = {"busbar-slurm_k8s:slurm_k8s": json.dumps(configured(**config))}
     texts = (json.dumps(each) for each in (state, printed or READY, measured or PASSED, asked))
@@ -92,7 +93,7 @@ def test_nothing_is_made_before_the_survey_and_each_part_after_the_one_that_it_n
     order = [
         "slurm-crds-release",
         "slurm-operator-release",
-        "slurm-operator-webhook",
+        "slurm-webhook",
         "slurm-release",
         "slurm-roll",
         "slurm-ready",
@@ -136,10 +137,8 @@ def test_a_destroy_asks_for_jobs_before_it_removes_slurm_and_its_keys() -> None:
     run = up(removal={"cancel_jobs": True})
     guard = run.named("slurm-removal")
     assert "create" not in guard.inputs
-    assert str(guard.inputs["delete"]).endswith("-m busbar slurm_k8s step")
-    assert json.loads(guard.inputs["stdin"]) == {
-        "step": "before-removal", "namespace": "slurm", "cancel_jobs": True
-    }  # fmt: skip
+    assert str(guard.inputs["delete"]).endswith("-m busbar step slurm_k8s before-removal")
+    assert json.loads(guard.inputs["stdin"]) == {"namespace": "slurm", "cancel_jobs": True}
     for each in (run.named("slurm-release"), *run.of_type(SECRET)):
         assert run.waits_for(guard, each), each.name
 
@@ -147,8 +146,7 @@ def test_a_destroy_asks_for_jobs_before_it_removes_slurm_and_its_keys() -> None:
 def test_the_operator_is_removed_after_the_pods_of_slurm_are_gone() -> None:
     run = up()
     gone = run.named("slurm-gone")
-    assert str(gone.inputs["delete"]).endswith("-m busbar slurm_k8s step")
-    assert json.loads(gone.inputs["stdin"])["step"] == "after-removal"
+    assert str(gone.inputs["delete"]).endswith("-m busbar step slurm_k8s after-removal")
     assert run.waits_for(run.named("slurm-release"), gone)
     assert run.waits_for(gone, run.named("slurm-operator-release"))
 
@@ -164,7 +162,7 @@ def test_the_steps_of_an_update_know_the_workers_and_what_is_configured_of_it() 
     run = up(update={"max_unavailable": 2, "job_seconds": 0})
     for name, step in (("slurm-change", "before-change"), ("slurm-roll", "roll")):
         found = json.loads(run.named(name).inputs["stdin"])
-        assert found["step"] == step
+        assert str(run.named(name).inputs["create"]).endswith(f"-m busbar step slurm_k8s {step}")
         assert found["workers"] == {"h100": ["gpu-1", "gpu-2"]}
         assert (found.get("max_unavailable"), found.get("job_seconds", 0)) == (2, 0)
         assert found["gres_conf"] == "AutoDetect=nvidia\n"
@@ -177,7 +175,7 @@ def test_the_wait_runs_again_when_values_or_its_number_change_and_not_otherwise(
     assert triggers() == triggers(timeout_seconds=900)
     assert triggers() != triggers(probe={"run": 2})
     assert triggers() != triggers(slurm_conf={"DefMemPerCPU": "100"})
-    assert f"contract {CONTRACT_VERSION}" in triggers()
+    assert f"contract {GATE.contract}" in triggers()
 
 
 def test_the_outputs_name_the_nodes_and_partitions() -> None:
@@ -223,7 +221,7 @@ def test_an_update_measures_the_nodes_that_are_ready_and_its_outputs_are_those_o
     run = up()
     step = run.named("slurm-nccl-h100")
     assert run.waits_for(step, run.named("slurm-ready"))
-    assert str(step.inputs["create"]).endswith("-m busbar slurm_k8s measure")
+    assert str(step.inputs["create"]).endswith("-m busbar step slurm_k8s measure")
     assert json.loads(step.inputs["stdin"])["nodes"] == READY["nodes"]
     found = {name: value for name, value in run.outputs.items() if name.startswith("slurm_nccl_")}
     assert found["slurm_nccl_passed"] is True and found["slurm_nccl_busbw_gbps"] == 480.0
@@ -275,7 +273,7 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_create
     run = up(failing("GDRDMA is missing on 3 channels"))
     assert isinstance(run.error, pulumi.RunError)
     assert "GDRDMA is missing on 3 channels" in str(run.error)
-    assert f"run `busbar up` on {CLUSTER}" in str(run.error)
+    assert f"run `pulumi up` on {CLUSTER}" in str(run.error)
     assert created(run) == []
 
 

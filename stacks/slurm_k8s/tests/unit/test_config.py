@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError
-from stacks.slurm_k8s.package import commands, config
+from stacks.slurm_k8s.package import commands
+from stacks.slurm_k8s.package.config import CONFIG
 from stacks.slurm_k8s.tests.support import configured, slurm
 from tests.support.shared import PROJECT
 
@@ -107,7 +108,7 @@ def test_what_would_harm_the_cluster_is_refused_with_its_place(
     given: dict[str, Any], where: str, says: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        config.load(configured(**given))
+        CONFIG.load(configured(**given))
     assert where in str(refused.value)
     assert says in str(refused.value)
 

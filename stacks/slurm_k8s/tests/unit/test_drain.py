@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.drain import SlurmDrain, hook, node_states
 from stacks.slurm_k8s.package.rest import POD_CORDON
 from stacks.slurm_k8s.package.values import JWT_KEY
-from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, node, pod, pools, slurm
-from tests.support.shared import PROJECT
-
-FOLDER = PROJECT / "stacks" / "slurm_k8s" / "helm_values"
+from stacks.slurm_k8s.tests.support import PODS, REST, SlurmCluster, node, pod, slurm, values_of
 
 
 def made(cluster: SlurmCluster, *, end_jobs: bool = False) -> SlurmDrain:
@@ -123,8 +119,7 @@ def test_busbar_nodes_names_what_starts_no_jobs_in_slurm_with_its_reason() -> No
 
 
 def test_a_worker_that_slurm_lacks_is_named_however_many_replicas_its_nodeset_has() -> None:
-    given = slurm()
-    values_of_pool = values.slurm(FOLDER, given, pools(given))["nodesets"]["h100"]
+    values_of_pool = values_of(slurm())["nodesets"]["h100"]
     spec = {"replicas": 1, "template": {"spec": values_of_pool["podSpec"]}}
     nodeset = {"metadata": {"name": "slurm-worker-h100", "namespace": "slurm"}, "spec": spec}
     cluster = SlurmCluster(node("h100-0"))

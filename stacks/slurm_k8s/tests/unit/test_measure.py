@@ -19,8 +19,8 @@ from busbar.hosts.remote import ScriptError, UnreachableError
 from busbar.outputs.build import build_measured
 from busbar.outputs.contract import read_result
 from stacks.slurm_k8s.package import operations
+from stacks.slurm_k8s.package.operations import InPods
 from stacks.slurm_k8s.package.outputs import not_measured
-from stacks.slurm_k8s.package.reach import InPods
 from stacks.slurm_k8s.tests.support import slurm
 from tests.support.clusters import site
 from tests.support.kube_cluster import Clock, Cluster
@@ -119,7 +119,7 @@ def test_a_measurement_of_idle_nodes_is_left_to_the_queue_of_slurm() -> None:
 
 def test_an_update_without_nodes_that_are_ready_measures_nothing() -> None:
     spec = operations.UpdateSpec(slurm={}, pool="h100", nodes={}, folder="x", run=1, measured_as="x")
-    found = operations.measure_update(Cluster(), spec)  # type: ignore[arg-type]
+    found = operations.measure_update(Cluster(), spec, Clock(), print)  # type: ignore[arg-type]
     assert read_result(json.dumps(found))["reasons"] == ["no node of the pool is ready in Slurm"]
 
 
@@ -169,11 +169,10 @@ def test_an_update_judges_the_log_of_its_job_and_has_no_verdict_without_it(
     monkeypatch.setattr(operations, "_cluster_of", lambda *_: (None, cluster))
     monkeypatch.setattr(operations, "login_of", lambda *_: None)
     monkeypatch.setattr(operations, "in_pods", lambda *_: nullcontext(Pods(lost)))
-    monkeypatch.setattr(operations, "SystemClock", Clock)
     given = {"cluster": "organization/busbar/site"}
     folder = str(tmp_path / "h100")
     spec = operations.UpdateSpec(slurm=given, pool="h100", nodes=OF_LOG, folder=folder, run=1, measured_as="")
-    found = read_result(json.dumps(operations.measure_update(Cluster(), spec)))  # type: ignore[arg-type]
+    found = read_result(json.dumps(operations.measure_update(Cluster(), spec, Clock(), print)))  # type: ignore[arg-type]
     assert found["verdict"] == verdict, found
     assert bool(found.get("reasons")) is (verdict != "pass")
     assert build_measured("site", {"h100": found})["nccl_passed"] is (verdict == "pass")

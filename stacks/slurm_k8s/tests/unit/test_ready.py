@@ -18,7 +18,8 @@ from busbar.kube.client import ApiError
 from stacks.slurm_k8s.package.drain import node_states
 from stacks.slurm_k8s.package.ready import PROBED, PoolSpec, ReadySpec, ready, works
 from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
-from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, pools, slurm
+from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, slurm
+from stacks.slurm_k8s.tests.support import cluster as site
 from tests.support.kube_cluster import Clock
 
 POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
@@ -29,7 +30,7 @@ def result(
 ) -> dict[str, Any]:
     spec = ReadySpec(namespace="slurm", pools={"h100": pool}, deadline_seconds=60)
     lines: list[str] = [] if said is None else said
-    return ready(SlurmApi(cluster, "slurm"), cluster, spec, clock or Clock(), lines.append)
+    return ready(cluster, spec, clock or Clock(), lines.append)
 
 
 def test_idle_nodes_and_a_job_with_their_gpus_are_a_pass() -> None:
@@ -255,7 +256,7 @@ def with_late_job(ended: int, conf: str = "") -> SlurmCluster:
 def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does() -> None:
     def reasons(ended: int, conf: str = "") -> list[str]:
         given = slurm()
-        return [*map(str, works(with_late_job(ended, conf), ReadySpec.of(given, pools(given))))]
+        return [*map(str, works(given, site(), with_late_job(ended, conf)))]
 
     first, second = reasons(130)
     assert first.startswith(
@@ -277,6 +278,6 @@ def test_busbar_nodes_names_the_nodes_that_a_job_does_not_leave() -> None:
 def test_the_question_of_every_update_runs_no_job() -> None:
     given = slurm()
     cluster = SlurmCluster(node("h100-0"))
-    [problem] = works(cluster, ReadySpec.of(given, pools(given)))
+    [problem] = works(given, site(), cluster)
     assert (problem.host, problem.what) == ("gpu-2", "no node of Slurm")
     assert cluster.submitted == []

@@ -11,8 +11,8 @@ from busbar.exits import Failed
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
 from stacks.slurm_k8s.package.rest import UPDATE
-from stacks.slurm_k8s.package.roll import KEPT
-from stacks.slurm_k8s.package.steps import StepSpec, run
+from stacks.slurm_k8s.package.roll import KEPT, RollSpec, roll
+from stacks.slurm_k8s.package.steps import before_change
 from stacks.slurm_k8s.tests.support import (
     NODES,
     NODESETS,
@@ -182,16 +182,17 @@ def step(
     **more: Any,
 ) -> list[str]:
     words = {
-        "step": name,
         "namespace": "slurm",
         "workers": {"h100": tuple(cluster.workers if workers is None else workers)},
+        "gres_conf": "",
+        "max_unavailable": 1,
         "job_seconds": 600,
         "timeout_seconds": 60,
         **more,
     }
     say = ([] if said is None else said).append
-    found: list[str] = run(cluster, StepSpec.model_validate(words), cluster.clock, say)
-    return found
+    act = {"roll": roll, "before-change": before_change}[name]
+    return act(cluster, RollSpec.model_validate(words), cluster.clock, say)
 
 
 def idle(count: int) -> list[JsonObject]:

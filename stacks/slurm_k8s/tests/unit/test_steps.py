@@ -10,32 +10,46 @@ from busbar.exits import Failed
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 from stacks.slurm_k8s.package import steps
-from stacks.slurm_k8s.package.steps import StepSpec, run
-from stacks.slurm_k8s.tests.support import NODES, NODESETS, PODS, REST, RESTD, REVISIONS, SlurmCluster, pod
+from stacks.slurm_k8s.package.roll import RollSpec
+from stacks.slurm_k8s.package.steps import (
+    RemovalSpec,
+    StepSpec,
+    await_removal,
+    before_change,
+    refuse_jobs,
+)
+from stacks.slurm_k8s.tests.support import (
+    NODES,
+    NODESETS,
+    PODS,
+    REST,
+    RESTD,
+    REVISIONS,
+    SlurmCluster,
+    pod,
+    pools,
+    slurm,
+)
 from tests.support.kube_cluster import Clock
 
 
-def step(name: str, cluster: SlurmCluster, clock: Clock | None = None, **more: Any) -> Any:
-    spec = StepSpec.model_validate({"step": name, "namespace": "slurm", **more})
-    return run(cluster, spec, clock or Clock(), lambda _: None)
-
-
-def change(objects: dict[str, Any]) -> str:
-    return str(step("before-change", SlurmCluster(objects=objects)))
+def change(objects: dict[str, Any]) -> list[str]:
+    spec = RollSpec.of(slurm(), pools())
+    return before_change(SlurmCluster(objects=objects), spec, Clock(), lambda _: None)
 
 
 def test_a_first_installation_has_nothing_to_wait_for() -> None:
-    assert change({}) == "not running"
+    assert change({}) == []
 
 
 def test_a_first_installation_that_has_failed_can_be_mended() -> None:
     waiting = {**pod("h100-0", "gpu-1"), "status": {"phase": "Pending"}}
-    assert change({RESTD: {"status": {}}, PODS: [waiting]}) == "not running"
+    assert change({RESTD: {"status": {}}, PODS: [waiting]}) == []
 
 
 def test_one_ready_pod_of_slurmrestd_is_enough() -> None:
     found = {NODESETS: [], REVISIONS: [], NODES: [], RESTD: {"status": {"readyReplicas": 1}}}
-    assert change(found) == "[]"
+    assert change(found) == []
 
 
 def test_without_a_ready_slurmrestd_nothing_is_changed() -> None:
@@ -51,14 +65,14 @@ def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone() -> None:
         cluster.objects[PODS] = []
 
     clock.at(30, end)
-    step("after-removal", cluster, clock)
+    await_removal(cluster, StepSpec(namespace="slurm"), clock, lambda _: None)
     assert clock.time >= 30
 
 
 def test_pods_that_do_not_end_are_named() -> None:
     cluster = SlurmCluster(objects={PODS: [pod("h100-0", "gpu-1")]})
     with pytest.raises(TimedOut, match="slurm-worker-h100-0"):
-        step("after-removal", cluster)
+        await_removal(cluster, StepSpec(namespace="slurm"), Clock(), lambda _: None)
 
 
 class Jobs(SlurmCluster):
@@ -84,12 +98,13 @@ class Jobs(SlurmCluster):
         return {}
 
 
-def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> Any:
-    return step("before-removal", cluster, cancel_jobs=cancel_jobs)
+def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> None:
+    spec = RemovalSpec(namespace="slurm", cancel_jobs=cancel_jobs)
+    refuse_jobs(cluster, spec, Clock(), lambda _: None)
 
 
 def test_jobs_that_have_ended_keep_nothing() -> None:
-    assert removal(Jobs((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED"))) == "no jobs"
+    removal(Jobs((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED")))
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING", "CANCELLED COMPLETING", "SUSPENDED"])
@@ -100,7 +115,7 @@ def test_a_job_that_runs_or_waits_is_named_and_nothing_is_removed(state: str) ->
 
 def test_jobs_are_cancelled_once_where_that_is_configured_and_waited_for() -> None:
     cluster = Jobs((4, "RUNNING"), (5, "PENDING"))
-    assert removal(cluster, cancel_jobs=True) == "no jobs"
+    removal(cluster, cancel_jobs=True)
     assert cluster.ending == [4, 5]
 
 
@@ -125,4 +140,4 @@ def silent() -> Jobs:
 def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count() -> None:
     with pytest.raises(Failed, match="it is unknown whether jobs of Slurm run"):
         removal(silent())
-    assert removal(silent(), cancel_jobs=True) == "no jobs"
+    removal(silent(), cancel_jobs=True)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from busbar.frame import CLASSES, CRDS
 from busbar.kube.nodes import NODES
 from stacks.slurm_k8s.package import values
-from stacks.slurm_k8s.package.survey import CLASSES, CRD, changed_state, findings, place
+from stacks.slurm_k8s.package.survey import changed_state, obstacles, place
 from stacks.slurm_k8s.tests.support import pools, slurm
 from tests.support.kube_cluster import Cluster
 
@@ -36,8 +37,8 @@ def found(
     **config: Any,
 ) -> list[str]:
     given = slurm(**config)
-    api = Cluster({CLASSES: list(classes), "/api/v1/pods": list(pods), **({CRD: crd} if crd else {})})
-    return findings(api, values.survey_spec(given, pools(given)))
+    api = Cluster({CLASSES: list(classes), "/api/v1/pods": list(pods), CRDS: [crd] if crd else []})
+    return [*map(str, obstacles(api, values.survey_spec(given, pools(given))))]
 
 
 def test_a_cluster_on_which_nothing_is_in_the_way_has_no_findings() -> None:
@@ -63,9 +64,9 @@ def test_state_on_one_server_is_refused_unless_it_is_accepted(provisioner: str) 
 
 def test_a_missing_class_is_named_with_those_that_the_cluster_has() -> None:
     [text] = found(SHARED, state={"storage_class": "gone"})
-    assert text.startswith("there is no StorageClass gone; the cluster has fast")
+    assert text.startswith("state.storage_class: there is no StorageClass gone; the cluster has fast")
     [text] = found(OTHER)
-    assert text.startswith("no StorageClass is the default one; the cluster has slow")
+    assert "no StorageClass is the default one; the cluster has slow" in text
 
 
 def test_a_class_that_is_not_the_default_one_can_be_named() -> None:
@@ -83,8 +84,10 @@ def test_a_class_that_is_not_the_default_one_can_be_named() -> None:
 def test_crds_of_another_operator_are_not_taken_over(
     annotations: dict[str, str] | None, refused: bool
 ) -> None:
-    crd = {"metadata": {"name": "nodesets.slinky.slurm.net", "annotations": annotations}}
-    assert any("was not installed by busbar" in text for text in found(SHARED, crd=crd)) is refused
+    name = "nodesets.slinky.slurm.net"
+    crd = {"metadata": {"name": name, "annotations": annotations}, "spec": {"group": "slinky.slurm.net"}}
+    what = f"cluster: it has CRDs of slinky.slurm.net that busbar did not install: {name}"
+    assert any(what in text for text in found(SHARED, crd=crd)) is refused
 
 
 def test_nodes_are_annotated_with_the_switches_above_them() -> None:
@@ -106,7 +109,7 @@ def test_nodes_of_a_pool_without_switches_share_one() -> None:
 
 
 def test_without_a_topology_no_node_is_read() -> None:
-    assert place(Cluster(), {})
+    place(Cluster(), {})  # a read would raise
 
 
 def test_the_volume_of_slurmctld_cannot_be_changed_once_it_is_made() -> None:
@@ -117,7 +120,7 @@ def test_the_volume_of_slurmctld_cannot_be_changed_once_it_is_made() -> None:
         claim |= {"storageClassName": of_class} if of_class else {}
         made = {"spec": {"volumeClaimTemplates": [{"metadata": {"name": "statesave"}, "spec": claim}]}}
         given = slurm(state=state)
-        return [*map(str, changed_state(Cluster({path: made}), "slurm", given.state))]
+        return [*map(str, changed_state(given, Cluster({path: made})))]
 
     assert changed("4Gi") == changed("4096Mi") == changed("4Gi", "fast", storage_class="fast") == []
     [size] = changed("4Gi", size="8Gi")
@@ -132,4 +135,4 @@ def test_the_volume_of_slurmctld_cannot_be_changed_once_it_is_made() -> None:
 
 
 def test_before_slurmctld_is_made_its_volume_is_free() -> None:
-    assert changed_state(Cluster({}), "slurm", slurm(state={"size": "8Gi"}).state) == []
+    assert changed_state(slurm(state={"size": "8Gi"}), Cluster({})) == []

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
-from stacks.slurm_k8s.package.steps import StepSpec, run
+from stacks.slurm_k8s.package.steps import StepSpec, await_webhook
 from stacks.slurm_k8s.tests.support import SlurmCluster
 from tests.support.kube_cluster import Clock
 
@@ -31,14 +31,13 @@ class Webhook(SlurmCluster):
         return dict(body)
 
 
-def accepted(cluster: Webhook) -> str:
-    spec = StepSpec(step="webhook", namespace="slurm")
-    return str(run(cluster, spec, Clock(), lambda _: None))
+def wait(cluster: Webhook) -> None:
+    await_webhook(cluster, StepSpec(namespace="slurm"), Clock(), lambda _: None)
 
 
 def test_a_webhook_with_a_new_certificate_is_waited_for_and_nothing_is_stored() -> None:
     cluster = Webhook(ready=True, refusals=3)
-    assert accepted(cluster)
+    wait(cluster)
     assert len(cluster.asked) == 4
     assert all(path.endswith("?dryRun=All") for path in cluster.asked)
 
@@ -46,5 +45,5 @@ def test_a_webhook_with_a_new_certificate_is_waited_for_and_nothing_is_stored() 
 def test_without_a_ready_endpoint_an_accepted_object_says_nothing() -> None:
     cluster = Webhook(ready=False)
     with pytest.raises(TimedOut, match="has no ready endpoint"):
-        accepted(cluster)
+        wait(cluster)
     assert cluster.asked == []

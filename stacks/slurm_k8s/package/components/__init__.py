@@ -1,1 +1,0 @@
-"""Pulumi components of stacks/slurm_k8s."""
