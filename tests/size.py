@@ -28,7 +28,8 @@ PARTS = {
     "bring-up": r"(busbar|components|host|helm_values|charts)/|__main__\.py$",
     "tests of the core": r"tests/|conftest\.py$",
     **{
-        f"stacks/{name}": rf"stacks/{name}/(?!tests/|lab/|.*\.md$)" for name in ("slurm", "training", "watch")
+        f"stacks/{name}": rf"stacks/{name}/(?!tests/|lab/|.*\.md$)"
+        for name in ("accept", "slurm", "slurm_k8s", "training", "watch")
     },
     "rest": r"",
 }
@@ -41,7 +42,9 @@ BUDGETS = {
     "fabric": (4_300, 30),
     "paths": (450, 2),
     "frame": (500, 2),
+    "stacks/accept": (4_700, None),
     "stacks/slurm": (3_800, None),
+    "stacks/slurm_k8s": (2_800, None),
     "stacks/training": (4_000, None),
     "stacks/watch": (2_100, None),
 }

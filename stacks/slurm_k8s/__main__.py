@@ -14,7 +14,7 @@ from stacks.slurm_k8s.package.outputs import Outputs, build_outputs
 from stacks.slurm_k8s.package.pools import pools_of, refusals
 from stacks.slurm_k8s.package.ready import ReadySpec
 from stacks.slurm_k8s.package.roll import RollSpec
-from stacks.slurm_k8s.package.steps import RemovalSpec, StepSpec, await_slurmrestd
+from stacks.slurm_k8s.package.steps import StepSpec, await_slurmrestd
 from stacks.slurm_k8s.package.survey import changed_state
 from stacks.slurm_k8s.package.values import CRDS, OPERATOR, RELEASE, charts, survey_spec
 
@@ -49,7 +49,7 @@ def install(on: Installation[Slurm]) -> pulumi.Output[dict[str, Any]]:
     )
     namespace, release = (each.resource for each in made.installed)
     keys = create_keys(slurm, on.after(namespace))
-    ask = RemovalSpec(namespace=slurm.namespace, cancel_jobs=slurm.removal.cancel_jobs)
+    ask = StepSpec(namespace=slurm.namespace, cancel_jobs=slurm.removal.cancel_jobs)
     # Its deletion comes before that of the release and of the keys.
     after = ResourceOptions(depends_on=[namespace, release, *keys])
     guard = on.step_at_removal("slurm-removal", "before-removal", ask, after)
@@ -63,12 +63,4 @@ def install(on: Installation[Slurm]) -> pulumi.Output[dict[str, Any]]:
     return found.apply(lambda known: build_outputs(slurm, on.cluster.cluster_name, pools, **known))
 
 
-run(
-    CAPABILITY,
-    CONFIG,
-    __file__,
-    install,
-    outputs=Outputs,
-    refusals=refusals,
-    unchangeable=changed_state,
-)
+run(CAPABILITY, CONFIG, __file__, install, outputs=Outputs, refusals=refusals, unchangeable=changed_state)

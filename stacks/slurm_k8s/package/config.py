@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -36,7 +37,6 @@ from busbar.frame import GateConfig, OnCluster
 from busbar.models import ConfigModel
 from stacks.slurm_k8s.package import versions
 
-KEY = "slurm_k8s"
 PROJECT = "busbar-slurm_k8s"
 OPERATOR_NAMESPACES = ("slinky", "slinky-crds")
 SSH_PORT = 22
@@ -337,9 +337,23 @@ def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Findi
 
 CONFIG = ProjectConfig(
     project=PROJECT,
-    key=KEY,
+    key="slurm_k8s",
     model=Slurm,
     what="Slurm",
     checks=_findings,
     secrets={PASSWORD: "Password of accounting.username in the database."},
 )
+
+
+def describe(path: Path) -> tuple[list[str], list[Finding]]:
+    """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
+    slurm = CONFIG.read(path)
+    one = "; lost with its server" if slurm.state.accept_state_on_one_node else ""
+    database = slurm.accounting
+    return [
+        f"cluster {slurm.cluster}, pools: {', '.join(slurm.pools) or 'all'}, namespace {slurm.namespace}",
+        f"slurm-operator {slurm.version} from {slurm.charts}; Slurm {slurm.image_tag} from {slurm.images}",
+        f"state: {slurm.state.size}, class {slurm.state.storage_class or 'default'}{one}",
+        f"accounting: {f'{database.database} on {database.host}' if database else 'none'}",
+        f"login: {slurm.login.service}, port {slurm.login.port}",
+    ], []

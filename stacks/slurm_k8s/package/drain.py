@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from busbar.kube.client import ApiError
 from busbar.kube.objects import find
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package.rest import (
-    BUSY,
-    OF_OPERATOR,
-    USER,
-    ProxyApi,
-    SlurmApi,
-    SlurmNode,
-    clusters,
-)
+from stacks.slurm_k8s.package.rest import BUSY, OF_OPERATOR, USER, ProxyApi, SlurmApi, SlurmNode, clusters
 from stacks.slurm_k8s.package.values import API_VERSION, workers_of
 
 OURS = "busbar: "
@@ -61,7 +53,7 @@ class SlurmDrain:
             self.slurm.undrain(node.name)
 
     def _node(self) -> SlurmNode | None:
-        return next((each for each in self.slurm.nodes().values() if each.on == self.on), None)
+        return self.slurm.nodes_by_host().get(self.on)
 
 
 def _of_person(node: SlurmNode) -> bool:

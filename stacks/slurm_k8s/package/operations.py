@@ -60,7 +60,7 @@ def measure(
     inventory = Inventory.of(cluster)
     chosen = asked([*(slurm.pools or cluster.pools)], inventory.workers, pool, nodes)
     api = cluster_api(file, cluster)
-    known = {node.on: node for node in SlurmApi(api, slurm.namespace).nodes().values() if node.on}
+    known = SlurmApi(api, slurm.namespace).nodes_by_host()
     names = {worker: node.name for worker, node in known.items()}
     workers = {
         name: only or [host.name for host in inventory.usable_of(name)] for name, only in chosen.items()

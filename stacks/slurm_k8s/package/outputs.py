@@ -19,8 +19,6 @@ from stacks.slurm_k8s.package.values import LOGIN_SERVICE
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_NCCL = ("nccl_busbw_gbps", "nccl_expected_gbps", "nccl_fraction", "nccl_passed", "nccl_reasons")
-
 
 class Outputs(StackOutputs):
     """The outputs, in the order of their export. Those after `login_service` are those of docs/outputs.md."""
@@ -85,7 +83,7 @@ def build_outputs(
         slurm_probes=found.probes,
         login_service=f"{slurm.namespace}/{LOGIN_SERVICE}:{slurm.login.port}",
         slurm_details=made["details"] if results else pack_details([], {}, {}),
-        **{f"slurm_{name}": made[name] for name in _NCCL},
+        **{f"slurm_{name}": value for name, value in made.items() if name.startswith("nccl_")},
     ).model_dump()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from busbar.finding import STACK, Finding, Fix
-from busbar.frame import CheckResult
+from busbar.frame import CheckResult, broken
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report
@@ -34,7 +34,6 @@ from stacks.slurm_k8s.package.rest import (
 from stacks.slurm_k8s.package.survey import place
 from stacks.slurm_k8s.package.values import API_VERSION, LOGIN_SERVICE, levels
 
-POLL_SECONDS = 3.0
 PROBE_SECONDS = 180
 # Every node of the job checks its GPUs, the memory that it may lock, and the libraries of the driver. What it
 # prints becomes the job's comment.
@@ -77,10 +76,6 @@ _CODES = {
 _CLOSED = ("PartitionDown", "PartitionInactive")
 PROBED = "busbar/slurm-probe"
 """Annotation of a NodeSet: the Probe of its pool that passed last, as JSON."""
-
-
-class _Skipped(Exception):
-    """No probe could run; the text says why."""
 
 
 class Probe(StrictModel):
@@ -160,18 +155,11 @@ def ready(api: ProxyApi, spec: ReadySpec, clock: Clock, progress: ProgressCallba
     def look() -> Iterator[Finding]:
         place(api, spec.levels)
         known.clear()
-        known.update(_on_nodes(slurm))
+        known.update(slurm.nodes_by_host())
         return problems(slurm, api, spec, known)
 
     try:
-        found = lasting(
-            look,
-            clock,
-            spec.deadline_seconds,
-            poll_seconds=POLL_SECONDS,
-            progress=progress,
-            retry_on=transient,
-        )
+        found = lasting(look, clock, spec.deadline_seconds, progress=progress, retry_on=transient)
         for name, pool in () if found else spec.pools.items():
             idle = [known[worker].name for worker in pool.workers if known[worker].idle]
             probes[name], why = _probed(api, slurm, name, pool, idle, clock, progress)
@@ -193,12 +181,7 @@ def works(slurm: Slurm, cluster: ClusterOutputs, api: ProxyApi) -> list[Finding]
         return [Finding((CLUSTER,), what, kind="unknown")]
     asked = SlurmApi(api, slurm.namespace)
     spec = ReadySpec.of(slurm, pools_of(cluster, slurm))
-    return [*problems(asked, api, spec, _on_nodes(asked))]
-
-
-def _on_nodes(slurm: SlurmApi) -> dict[str, SlurmNode]:
-    """Node -> its node of Slurm."""
-    return {node.on: node for node in slurm.nodes().values() if node.on}
+    return [*problems(asked, api, spec, asked.nodes_by_host())]
 
 
 def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, SlurmNode]) -> Iterator[Finding]:
@@ -213,18 +196,14 @@ def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, Slu
     login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
     if login and not (login.get("status") or {}).get("readyReplicas"):
         what = f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
-        yield _problem(CLUSTER, what, f"kubectl -n {spec.namespace} describe pods")
+        yield broken(what, f"kubectl -n {spec.namespace} describe pods")
     for name, late in slurm.overdue().items():
         on = next((worker for worker, node in known.items() if node.name == name), CLUSTER)
         fix = (
             f"kubectl -n {spec.namespace} delete pod {pod_of(name)}, which ends its processes, and other "
             "jobs there; reboot the host of a pod that does not end"
         )
-        yield _problem(on, f"{name}: {late}", fix)
-
-
-def _problem(host: str, what: str, fix: Fix | str) -> Finding:
-    return Finding((host,), what, fix, kind="site")
+        yield broken(f"{name}: {late}", fix, on)
 
 
 def _missing(
@@ -240,13 +219,13 @@ def _missing(
             other = f"; else: kubectl -n {namespace} get pods -o wide, and repair the host of the pod"
             command = ("up", STACK, "--converge", CLUSTER)
             fix = Fix("if `busbar verify` names its NodeSet", command, when=other)
-            yield _problem(worker, f"no node of Slurm{waits.get(worker, '')}", fix)
+            yield broken(f"no node of Slurm{waits.get(worker, '')}", fix, worker)
         elif node.problem and not node.kept_away:
             repair = f"repair what the reason names; then: scontrol update nodename={node.name} state=resume"
-            yield _problem(worker, f"{node.name} is {node.problem}", repair)
+            yield broken(f"{node.name} is {node.problem}", repair, worker)
         elif pool.gres not in re.split(r"[(,]", node.gres):
             what = f"{node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"
-            yield _problem(worker, what, "compare gres.conf with /dev/nvidia* in the pod of slurmd there")
+            yield broken(what, "compare gres.conf with /dev/nvidia* in the pod of slurmd there", worker)
 
 
 def _probed(
@@ -265,29 +244,27 @@ def _probed(
     path = f"/apis/{API_VERSION}/namespaces/{slurm.namespace}/nodesets/{WORKER}{name}"
     noted = (api.get(path)["metadata"].get("annotations") or {}).get(PROBED)
     last = Probe.model_validate_json(noted) if noted else Probe()
-    try:
-        failed = probe(slurm, name, pool, idle, clock, progress)
-    except _Skipped as why:
-        last = last.model_copy(update={"skipped": str(why)})
+    skipped, failed = _probe(slurm, name, pool, idle, clock, progress)
+    if skipped:
+        last = last.model_copy(update={"skipped": skipped})
         progress(f"pool {name}: probe: {last}")
         fix = "wait for an idle node in an open partition, and raise probe.run by one"
-        return last, [] if last.passed_at else [Finding((f"pool {name}",), f"probe: {last}", fix)]
-    if not failed:
+        failed = [] if last.passed_at else [Finding((f"pool {name}",), f"probe: {last}", fix)]
+    elif not failed:
         last = Probe(passed_at=datetime.now(UTC).isoformat(timespec="seconds"), nodes=len(idle))
         api.merge(path, {"metadata": {"annotations": {PROBED: last.model_dump_json()}}})
     return last, failed
 
 
-def probe(
+def _probe(
     slurm: SlurmApi, name: str, pool: PoolSpec, idle: list[str], clock: Clock, progress: ProgressCallback
-) -> list[Finding]:
-    """Run a job with all GPUs of every idle node of a pool. Returns why it failed; empty where it passed.
+) -> tuple[str, list[Finding]]:
+    """Run a job with all GPUs of every idle node of a pool. Returns why none ran, and why it failed.
 
-    Nodes on which jobs run are left out: these jobs have what the probe would ask for. Raises _Skipped where
-    no node is idle, or a person has closed the partition.
+    Nodes on which jobs run are left out: these jobs have what the probe would ask for.
     """
     if not idle:
-        raise _Skipped("no node is idle")
+        return "no node is idle", []
     number = slurm.submit(
         _PROBE.format(gpus=pool.gpus, memlock="all" if pool.memlock else "any"),
         {
@@ -318,16 +295,16 @@ def probe(
         )
     except TimedOut as timeout:
         slurm.cancel(number)
-        return [Finding((f"pool {name}",), str(timeout), f"squeue --start -j {number}; sinfo -R")]
+        return "", [Finding((f"pool {name}",), str(timeout), f"squeue --start -j {number}; sinfo -R")]
     if "COMPLETED" in states_of(job):
-        return []
+        return "", []
     if "PENDING" in states_of(job):
         slurm.cancel(number)
-        raise _Skipped(f"partition {name} is closed ({job['state_reason']})")
+        return f"partition {name} is closed ({job['state_reason']})", []
     code = int(((job.get("exit_code") or {}).get("return_code") or {}).get("number") or 0)
     comment = job.get("comment") or ""
     said = comment.get("job") if isinstance(comment, Mapping) else comment
     ended = f"it ended as {'+'.join(states_of(job))} with exit code {code}"
     why, fix = _CODES.get(code, (ended, "sinfo -R"))
     what = f"probe {number} on {listed(idle)}: {f'{said}: ' if said else ''}{why}"
-    return [Finding((f"pool {name}",), what, fix)]
+    return "", [Finding((f"pool {name}",), what, fix)]

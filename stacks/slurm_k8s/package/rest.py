@@ -159,6 +159,10 @@ class SlurmApi:
         )
         return {node.name: node for node in nodes}
 
+    def nodes_by_host(self) -> dict[str, SlurmNode]:
+        """Node of Kubernetes -> the node of the pod there."""
+        return {node.on: node for node in self.nodes().values() if node.on}
+
     def worker_pods(self) -> list[JsonObject]:
         """The pods of all NodeSets."""
         return self._kube.list(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=POD_LABELS)

@@ -86,7 +86,7 @@ class RollSpec(StrictModel):
 
 def roll(api: ProxyApi, spec: RollSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
     """The step `roll`, after a change of the release. Returns the pods that were replaced."""
-    return Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress).roll()
+    return Roll(api, spec, clock, progress).roll()
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,12 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether jobs run there. Those of a node that is down have ended."""
-        return bool(BUSY & self.states) and "DOWN" not in self.states
+        """True if jobs run there. Those of a node that is down have ended."""
+        return bool(BUSY & self.states) and not self.is_down
+
+    @property
+    def is_down(self) -> bool:
+        return "DOWN" in self.states
 
     @property
     def held(self) -> str:
@@ -132,15 +136,18 @@ class Worker:
         return bool(node and node.of_program and node.reason == UPDATE and "DRAIN" in node.states)
 
 
-@dataclass(frozen=True)
 class Roll:
     """The pods of slurmd of one Slurm cluster. Every method raises Failed, TimedOut and ApiError."""
 
-    api: ProxyApi
-    slurm: SlurmApi
-    spec: RollSpec
-    clock: Clock
-    progress: ProgressCallback
+    def __init__(self, api: ProxyApi, spec: RollSpec, clock: Clock, progress: ProgressCallback) -> None:
+        self.api, self.spec, self.clock, self.progress = api, spec, clock, progress
+        self.slurm = SlurmApi(api, spec.namespace)
+        self._path = f"/api/v1/namespaces/{spec.namespace}"
+        # The ConfigMaps with slurm.conf, which the operator writes, and with the files that the chart writes.
+        self._conf_path = f"{self._path}/configmaps/{RELEASE}-config"
+        self._files_path = f"{self._conf_path}-extra"
+        self._nodesets_path = f"/apis/{API_VERSION}/namespaces/{spec.namespace}/nodesets"
+        self._workers = {f"{WORKER}{pool}": {*names} for pool, names in spec.workers.items()}
 
     def prepare(self) -> list[str]:
         """Do what comes before a change of the release. Returns the pods that leave with it."""
@@ -152,8 +159,7 @@ class Roll:
     def _note_limits(self) -> None:
         """Note the time limits of partitions that somebody has changed: slurmctld forgets them."""
         limits = self.slurm.time_limits()
-        for partition, nodeset in self._partitions().items():
-            written = _max_time(nodeset)
+        for partition, written, _ in self._limits():
             if (now := limits.get(partition, written)) != written:
                 self._note_limit(partition, json.dumps([written, now]))
 
@@ -168,18 +174,17 @@ class Roll:
                 return is_done or Pending("slurmctld may not have read its files yet")
 
             self._wait(look, self.spec.timeout_seconds)
-        for partition, nodeset in self._partitions().items():
-            if LIMIT in (nodeset["metadata"].get("annotations") or {}):
+        for partition, _, note in self._limits():
+            if note:
                 self._note_limit(partition, None)
 
     def _noted_limits(self) -> dict[str, int | None]:
         """Partition -> the limit that was noted, unless the stack file has another one since then."""
         noted: dict[str, int | None] = {}
-        for partition, nodeset in self._partitions().items():
-            if note := (nodeset["metadata"].get("annotations") or {}).get(LIMIT):
-                written, now = json.loads(note)
-                if written == _max_time(nodeset):
-                    noted[partition] = now
+        for partition, written, note in self._limits():
+            before, now = json.loads(note) if note else (None, None)
+            if note and before == written:
+                noted[partition] = now
         return noted
 
     def _set_limits(self, limits: Mapping[str, int | None]) -> bool:
@@ -200,9 +205,12 @@ class Roll:
             return False
         return True
 
-    def _partitions(self) -> dict[str, JsonObject]:
-        """Partition -> the NodeSet that makes it."""
-        return {each["metadata"]["name"].removeprefix(WORKER): each for each in self._nodesets()}
+    def _limits(self) -> Iterator[tuple[str, int | None, str]]:
+        """Each partition with its limit in slurm.conf, and what was noted of it."""
+        for each in self._nodesets():
+            metadata = each["metadata"]
+            noted = (metadata.get("annotations") or {}).get(LIMIT, "")
+            yield metadata["name"].removeprefix(WORKER), _max_time(each), noted
 
     def _note_limit(self, partition: str, note: str | None) -> None:
         self._annotate(f"{self._nodesets_path}/{WORKER}{partition}", {LIMIT: note})
@@ -290,13 +298,7 @@ class Roll:
         outdated = sorted(
             (each for each in self._read() if each.outdated and not each.ending),
             # The pod of a dead host does not end, and a node that is drained already costs nothing.
-            key=lambda each: (
-                "DOWN" in each.states,
-                bool(each.held),
-                each.busy,
-                not each.of_update,
-                each.name,
-            ),
+            key=lambda each: (each.is_down, bool(each.held), each.busy, not each.of_update, each.name),
         )
         names, at_once = [each.name for each in outdated], self.spec.max_unavailable
         self._refuse_jobs(names)
@@ -425,7 +427,7 @@ class Roll:
 
     def _drain(self, worker: Worker) -> Pending | None:
         """Drain a node; None when it is and no job runs there."""
-        if worker.node is None or "DOWN" in worker.states:
+        if worker.node is None or worker.is_down:
             return None
         if "DRAIN" not in worker.states and not worker.held:
             self.slurm.drain(worker.host, UPDATE)
@@ -460,10 +462,8 @@ class Roll:
     def _leaving(self) -> Iterator[Worker]:
         found = [each for each in self._read() if not each.ending]
         for nodeset in {each.nodeset for each in found}:
-            pods, wanted = (
-                [each for each in found if each.nodeset == nodeset],
-                self._workers.get(nodeset, set()),
-            )
+            pods = [each for each in found if each.nodeset == nodeset]
+            wanted = self._workers.get(nodeset, set())
             pods.sort(key=lambda each: (each.on in wanted, each.busy, each.name))
             yield from pods[: max(0, len(pods) - len(wanted))]
 
@@ -508,28 +508,6 @@ class Roll:
 
     def _nodesets(self) -> list[JsonObject]:
         return self.api.list(self._nodesets_path)
-
-    @property
-    def _conf_path(self) -> str:
-        """The ConfigMap with slurm.conf, which the operator writes."""
-        return f"{self._path}/configmaps/{RELEASE}-config"
-
-    @property
-    def _files_path(self) -> str:
-        """The ConfigMap with the other files, which the chart writes."""
-        return f"{self._path}/configmaps/{RELEASE}-config-extra"
-
-    @property
-    def _nodesets_path(self) -> str:
-        return f"/apis/{API_VERSION}/namespaces/{self.spec.namespace}/nodesets"
-
-    @property
-    def _workers(self) -> dict[str, set[str]]:
-        return {f"{WORKER}{pool}": {*names} for pool, names in self.spec.workers.items()}
-
-    @property
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self.spec.namespace}"
 
     def _annotate(self, path: str, annotations: Mapping[str, str | None]) -> None:
         self.api.merge(path, {"metadata": {"annotations": annotations}})

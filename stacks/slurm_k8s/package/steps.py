@@ -8,15 +8,7 @@ from busbar.cli.output import progress
 from busbar.exits import Failed
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
-from busbar.kube.wait import (
-    Clock,
-    Deadline,
-    Pending,
-    ProgressCallback,
-    SystemClock,
-    TimedOut,
-    wait_until,
-)
+from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, clusters, transient
@@ -31,15 +23,10 @@ _DRY_RUN = "busbar-dry-run"
 
 
 class StepSpec(StrictModel):
-    """The request of the steps `webhook` and `after-removal`. `namespace`: of Slurm."""
+    """The request of a step. `namespace`: of Slurm. `cancel_jobs`: in `before-removal`, not a refusal."""
 
     namespace: str
-
-
-class RemovalSpec(StepSpec):
-    """The request of the step `before-removal`. `cancel_jobs`: in place of a refusal."""
-
-    cancel_jobs: bool
+    cancel_jobs: bool = False
 
 
 def _wait(look: Callable[[], bool | Pending], clock: Clock, progress: ProgressCallback | None) -> bool:
@@ -76,7 +63,7 @@ def _accepts(api: Api) -> bool | Pending:
 def before_change(api: ProxyApi, spec: RollSpec, clock: Clock, progress: ProgressCallback) -> list[str]:
     """The step `before-change`, before Slurm's release. Returns the pods that leave. Raises as Roll."""
     is_running = _wait(lambda: _slurmrestd(api, spec.namespace), clock, progress)
-    return Roll(api, SlurmApi(api, spec.namespace), spec, clock, progress).prepare() if is_running else []
+    return Roll(api, spec, clock, progress).prepare() if is_running else []
 
 
 def await_slurmrestd(api: Api, namespace: str) -> None:
@@ -108,7 +95,7 @@ def await_removal(api: Api, spec: StepSpec, clock: Clock, progress: ProgressCall
     _wait(look, clock, progress)
 
 
-def refuse_jobs(api: ProxyApi, spec: RemovalSpec, clock: Clock, progress: ProgressCallback) -> None:
+def refuse_jobs(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> None:
     """The step `before-removal`. Raises Failed with the jobs that run or wait, and ApiError."""
     if jobs := end_jobs(SlurmApi(api, spec.namespace), clock, progress, ends=spec.cancel_jobs):
         what = f"{listed(jobs)} are running or pending; nothing was removed"

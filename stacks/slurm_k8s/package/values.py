@@ -19,6 +19,7 @@ from stacks.slurm_k8s.package.survey import CRDS_RELEASE, ROOT_SWITCH, TOPOLOGY,
 RELEASE = "slurm"
 API_VERSION = "slinky.slurm.net/v1beta1"
 CRDS = Operator(config_key="crds", release=CRDS_RELEASE, namespace="slinky-crds")
+OF_SLURM = Operator(config_key="slurm", release=RELEASE, namespace="slurm")
 OPERATOR = Operator(config_key="operator", release="slurm-operator", namespace="slinky")
 LOGIN = "slinky"
 LOGIN_SERVICE = f"{RELEASE}-login-{LOGIN}"
@@ -62,31 +63,20 @@ exit 0
 
 def charts(slurm: Slurm, pools: Mapping[str, Pool]) -> dict[str, tuple[Operator, InstalledChart]]:
     """Release -> what is installed as it, and its chart, which has the same name."""
-    of_slurm = Operator(
-        config_key="slurm",
-        release=RELEASE,
-        namespace=slurm.namespace,
-        derived=lambda *_: _slurm(slurm, pools),
-    )
-    operator = replace(OPERATOR, derived=lambda *_: _operator(slurm))
-    rows: list[tuple[Operator, Values]] = [
-        (CRDS, {}),
-        (operator, slurm.operator_values),
-        (of_slurm, slurm.values),
-    ]
-    return {
-        each.release: (
-            each,
-            InstalledChart(
-                enabled=True,
-                chart=f"{slurm.charts}/{each.release}",
-                version=slurm.version,
-                values=values,
-                timeout_seconds=slurm.timeout_seconds,
-            ),
+
+    def row(operator: Operator, values: Values) -> tuple[Operator, InstalledChart]:
+        return operator, InstalledChart(
+            enabled=True,
+            chart=f"{slurm.charts}/{operator.release}",
+            version=slurm.version,
+            values=values,
+            timeout_seconds=slurm.timeout_seconds,
         )
-        for each, values in rows
-    }
+
+    operator = replace(OPERATOR, derived=lambda *_: _operator(slurm))
+    of_slurm = replace(OF_SLURM, namespace=slurm.namespace, derived=lambda *_: _slurm(slurm, pools))
+    rows = row(CRDS, {}), row(operator, slurm.operator_values), row(of_slurm, slurm.values)
+    return {each.release: (each, chart) for each, chart in rows}
 
 
 def survey_spec(slurm: Slurm, pools: Mapping[str, Pool]) -> SurveySpec:
@@ -178,12 +168,9 @@ def _reference(secret: str) -> dict[str, str]:
     return {"name": secret, "key": KEY_FILES[secret]}
 
 
-_YES_NO = {True: "YES", False: "NO"}
-
-
 def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
     """A pool: one pod per worker that holds all GPUs and HCAs of it, and a partition of the pool's name."""
-    launch, image = pool.launch, _images(slurm)
+    launch, image, default = pool.launch, _images(slurm), "YES" if is_default else "NO"
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
     volumes: list[Any] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}]
     for number, (path, kind) in enumerate(sorted(launch.host_paths.items())):
@@ -204,7 +191,7 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
         "slurmd": {"image": image("slurmd"), "resources": {"limits": limits}, "volumeMounts": mounts},
         "logfile": {"image": _image(slurm.sidecar_image)},
         "extraConfMap": {"Gres": [pool.gres]},
-        "partition": {"enabled": True, "configMap": {"State": "UP", "Default": _YES_NO[is_default]}},
+        "partition": {"enabled": True, "configMap": {"State": "UP", "Default": default}},
         # Pods are replaced by busbar (roll.py).
         "updateStrategy": {"type": "OnDelete"},
         "podSpec": pod,

@@ -13,12 +13,7 @@ from lab.build.go import build, module_folder
 from lab.images.on_hosts import import_where_absent, k3s_hosts
 from lab.paths import RUN
 from lab.topology import Host
-from stacks.training.lab.images import (
-    multus_image,
-    torch_image,
-    trainer_image,
-    training_operator_image,
-)
+from stacks.training.lab.images import multus_image, torch_image, trainer_image, training_operator_image
 from stacks.training.lab.tools import (
     MULTUS_MODULES,
     MULTUS_TOOLS,

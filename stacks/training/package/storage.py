@@ -10,24 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from busbar.config.findings import show
-from busbar.config.types import (
-    Address,
-    DnsLabel,
-    DnsSubdomain,
-    Matching,
-    Quantity,
-    Seconds,
-    invalid,
-)
+from busbar.config.types import Address, DnsLabel, DnsSubdomain, Matching, Quantity, Seconds, invalid
 from busbar.exits import Failed
 from busbar.finding import Finding
+from busbar.frame import broken
 from busbar.kube import objects
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.names import digest, short
 from busbar.models import ConfigModel, StrictModel
-from busbar.operations.verify import CLUSTER
 
 FolderPath = Annotated[
     str,
@@ -326,7 +318,7 @@ def unbound(api: Api, storage: Storage, namespace: str) -> Iterator[Finding]:
     if phase != "Bound":
         fix = f"kubectl -n {namespace} describe pvc {name}, whose events name the reason"
         what = f"PersistentVolumeClaim {namespace}/{name} is {phase}, expected Bound"
-        yield Finding((CLUSTER,), what, fix, kind="site")
+        yield broken(what, fix)
 
 
 def read_binding(stdout: str | None, mode: str, namespace: str) -> dict[str, Any]:

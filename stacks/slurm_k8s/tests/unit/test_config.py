@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError
-from stacks.slurm_k8s.package import commands
-from stacks.slurm_k8s.package.config import CONFIG
+from stacks.slurm_k8s.package.config import CONFIG, describe
 from stacks.slurm_k8s.tests.support import configured, slurm
 from tests.support.shared import PROJECT
 
@@ -137,7 +136,7 @@ def test_what_harms_nothing_is_accepted(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize("stack", ["dev", "h100.example"])
 def test_the_stack_files_of_the_folder_are_valid_and_are_described(stack: str) -> None:
     path: Path = FOLDER / f"Pulumi.{stack}.yaml"
-    lines, warnings = commands.describe(path)
+    lines, warnings = describe(path)
     assert not warnings
     assert any(line.startswith("login: ") for line in lines)
 

@@ -11,13 +11,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 from stacks.slurm_k8s.package import steps
 from stacks.slurm_k8s.package.roll import RollSpec
-from stacks.slurm_k8s.package.steps import (
-    RemovalSpec,
-    StepSpec,
-    await_removal,
-    before_change,
-    refuse_jobs,
-)
+from stacks.slurm_k8s.package.steps import StepSpec, await_removal, before_change, refuse_jobs
 from stacks.slurm_k8s.tests.support import (
     NODES,
     NODESETS,
@@ -99,7 +93,7 @@ class Jobs(SlurmCluster):
 
 
 def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> None:
-    spec = RemovalSpec(namespace="slurm", cancel_jobs=cancel_jobs)
+    spec = StepSpec(namespace="slurm", cancel_jobs=cancel_jobs)
     refuse_jobs(cluster, spec, Clock(), lambda _: None)
 
 

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from lab.images.catalog import Archive
-from stacks.training.lab.images import (
-    multus_image,
-    torch_image,
-    trainer_image,
-    training_operator_image,
-)
+from stacks.training.lab.images import multus_image, torch_image, trainer_image, training_operator_image
 
 
 def archives() -> tuple[Archive, ...]:

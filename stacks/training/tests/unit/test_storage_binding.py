@@ -9,13 +9,7 @@ import pytest
 from busbar.exits import Failed
 from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
-from stacks.training.package.storage import (
-    SELECTED_NODE,
-    ClaimSpec,
-    bind,
-    claim_name,
-    read_binding,
-)
+from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name, read_binding
 from stacks.training.tests.support import cluster as cluster_outputs
 from stacks.training.tests.support import training
 from tests.support.kube_cluster import Clock, Cluster, unreachable, warning
