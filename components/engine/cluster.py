@@ -22,6 +22,9 @@ _KINDS: dict[str, Any] = {
     "ConfigMap": kubernetes.core.v1.ConfigMap,
     "DaemonSet": kubernetes.apps.v1.DaemonSet,
     "Deployment": kubernetes.apps.v1.Deployment,
+    "Job": kubernetes.batch.v1.Job,
+    "PersistentVolume": kubernetes.core.v1.PersistentVolume,
+    "PersistentVolumeClaim": kubernetes.core.v1.PersistentVolumeClaim,
     "Service": kubernetes.core.v1.Service,
     "ServiceAccount": kubernetes.core.v1.ServiceAccount,
 }

@@ -11,8 +11,8 @@ from busbar.components.frame import Installation, run
 from stacks.training.capability import CAPABILITY
 from stacks.training.package import target, trainer
 from stacks.training.package.components import (
-    SharedStorage,
     TrainingProof,
+    create_claim,
     create_networks,
     create_runtimes,
     create_volume,
@@ -54,20 +54,21 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     namespace = on.namespace("namespace", training.namespace, opts)
     networks = create_networks(training, on.after(multus, namespace))
     workers = [worker for each in targets.values() for worker in each.launch.workers]
-    storage = SharedStorage(on, training, namespace, workers)
+    bound = create_claim(on, training, namespace, workers)
 
     proofs: dict[str, TrainingProof] = {}
     for pool, each in targets.items() if training.proof.enabled else ():
         # One pool at a time: together they would share switches, and so the bandwidth.
         after = on.after(*networks, *proofs.values())
-        proofs[pool] = TrainingProof(on, training, each, PROJECT / "program", namespace, storage.ready, after)
+        ready = [bound] if bound else []
+        proofs[pool] = TrainingProof(on, training, each, PROJECT / "program", namespace, ready, after)
     return pulumi.Output.all(
         results={pool: proof.result for pool, proof in proofs.items()},
         trainer_version=of_trainer.version,
         runtimes=runtimes,
         multus_version=multus.version,
         training_operator_version=training_operator.version,
-        storage=storage.description,
+        claim=bound.stdout if bound else None,
     ).apply(lambda found: build_outputs(training, on.cluster.cluster_name, targets, **found))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
+from pulumi_command import local
 
-from busbar.components.engine.cluster import create_custom_resource, create_object, of_fixed_name
+from busbar.components.engine.cluster import create_custom_resource, create_object
 from busbar.components.frame import Installation
 from stacks.training.capability import GATE
 from stacks.training.package import networks, proof, storage, trainer
@@ -51,75 +52,43 @@ def create_volume(training: Training, opts: ResourceOptions) -> list[pulumi.Reso
     It is made before the namespace, so that a destroy removes it after the namespace, when no pod and no
     claim uses it. Kubernetes keeps a volume in use, so an earlier deletion would wait for later ones.
     """
-    if training.storage.mode != "nfs":
-        return []
-    manifest = storage.nfs_volume(training.storage, training.namespace)
-    return [
-        kubernetes.core.v1.PersistentVolume(
-            "storage-volume", metadata=manifest["metadata"], spec=manifest["spec"], opts=of_fixed_name(opts)
-        )
-    ]
+    config = training.storage
+    manifests = [storage.nfs_volume(config, training.namespace)] if config.mode == "nfs" else []
+    return [create_object("storage-volume", manifest, opts) for manifest in manifests]
 
 
-class SharedStorage(pulumi.ComponentResource):
-    """Makes the PersistentVolumeClaim, and waits until it is bound.
+def create_claim(
+    on: Installation[Training],
+    training: Training,
+    namespace: kubernetes.core.v1.Namespace,
+    workers: Sequence[str],
+) -> local.Command | None:
+    """Register the PersistentVolumeClaim, and the step that waits until it is bound.
 
-    In the modes none and path it makes nothing. Pods that mount the storage depend on `ready`.
+    In the modes none and path there is none. Pods that mount the storage depend on the step. `namespace` has
+    the claim. `workers`: the nodes that mount it.
     """
-
-    ready: list[pulumi.Resource]
-    description: pulumi.Output[Mapping[str, Any]]
-    """The output `storage`: its mode; with a claim, also the claim, its namespace, volume and capacity."""
-
-    def __init__(
-        self,
-        on: Installation[Training],
-        training: Training,
-        namespace: kubernetes.core.v1.Namespace,
-        workers: Sequence[str],
-    ) -> None:
-        """`namespace` has the claim. `workers`: the nodes that mount it."""
-        super().__init__("busbar:training:SharedStorage", "storage", None, on.after())
-        config = training.storage
-        self.ready = []
-        self.description = pulumi.Output.from_input({"mode": config.mode})
-        if config.has_claim:
-            manifest = storage.claim(config, training.namespace)
-            claim = kubernetes.core.v1.PersistentVolumeClaim(
-                "storage-claim",
-                metadata=manifest["metadata"],
-                spec=manifest["spec"],
-                opts=of_fixed_name(
-                    ResourceOptions(
-                        parent=self,
-                        depends_on=[namespace],
-                        # Only the claim leads to the data, so a destroy leaves it for the next stack to find.
-                        retain_on_delete=config.keeps_claim,
-                        # Kubernetes keeps a claim that a pod uses; the pods are deleted with the namespace.
-                        deleted_with=None if config.keeps_claim else namespace,
-                    )
-                ),
-            )
-            spec = storage.ClaimSpec(
-                namespace=training.namespace,
-                claim=manifest["metadata"]["name"],
-                class_name=config.class_name,
-                worker=min(workers),
-                deadline_seconds=config.bind_timeout_seconds,
-            )
-            bound = on.step(
-                "storage-bind",
-                "bind-claim",
-                spec,
-                ResourceOptions(parent=self, depends_on=[claim]),
-                # A claim that was made again is not bound yet, even under the same name.
-                claim.metadata.uid,
-            )
-            self.ready = [bound]
-            self.description = bound.stdout.apply(
-                lambda text: storage.read_binding(text, config.mode, training.namespace)
-            )
-        self.register_outputs({"description": self.description})
+    config = training.storage
+    if not config.has_claim:
+        return None
+    manifest = storage.claim(config, training.namespace)
+    mine = ResourceOptions(
+        # Only the claim leads to the data, so a destroy leaves it for the next stack to find.
+        retain_on_delete=config.keeps_claim,
+        # Kubernetes keeps a claim that a pod uses; the pods are deleted with the namespace.
+        deleted_with=None if config.keeps_claim else namespace,
+    )
+    claim: Any = create_object("storage-claim", manifest, ResourceOptions.merge(on.after(namespace), mine))
+    spec = storage.ClaimSpec(
+        namespace=training.namespace,
+        claim=manifest["metadata"]["name"],
+        class_name=config.class_name,
+        worker=min(workers),
+        deadline_seconds=config.bind_timeout_seconds,
+    )
+    # A claim that was made again is not bound yet, even under the same name.
+    opts = ResourceOptions(depends_on=[claim])
+    return on.step("storage-bind", "bind-claim", spec, opts, claim.metadata.uid)
 
 
 class TrainingProof(pulumi.ComponentResource):
@@ -159,19 +128,9 @@ class TrainingProof(pulumi.ComponentResource):
         of_program = ResourceOptions.merge(in_namespace, ResourceOptions(ignore_changes=["data"]))
         config_map = create_object(f"{name}-program", manifests.config_map, of_program)
         service = create_object(f"{name}-service", manifests.service, in_namespace)
-        job = kubernetes.batch.v1.Job(
-            f"{name}-job",
-            metadata=manifests.job["metadata"],
-            spec=manifests.job["spec"],
-            opts=ResourceOptions(
-                parent=self,
-                depends_on=[config_map, service, *ready],
-                # The old job may still hold the GPUs that the new one needs.
-                delete_before_replace=True,
-                ignore_changes=["spec"],
-                deleted_with=deleted_with,
-            ),
-        )
+        # The old job may still hold the GPUs that the new one needs, so it is deleted first.
+        of_job = ResourceOptions(depends_on=[config_map, service, *ready], ignore_changes=["spec"])
+        job = create_object(f"{name}-job", manifests.job, ResourceOptions.merge(in_namespace, of_job))
         folder = f".busbar/{pulumi.get_stack()}/{target.pool}"
         collect = on.step(
             f"{name}-collect",

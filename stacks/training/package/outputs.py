@@ -20,6 +20,7 @@ from busbar.models import number
 from busbar.outputs.summary import NOT_MEASURED
 from stacks.training.capability import GATE
 from stacks.training.package.config import Training
+from stacks.training.package.storage import described
 from stacks.training.package.target import Target
 from stacks.training.package.verdict import SCHEMA, Measured, Verdict
 
@@ -66,9 +67,12 @@ def build_outputs(
     cluster_name: str,
     targets: Mapping[str, Target],
     results: Mapping[str, Mapping[str, Any]],
+    claim: str | None = None,
     **installed: Any,
 ) -> dict[str, Any]:
-    """All outputs. `results`: pool -> the result of `summarize`. `installed`: outputs on what is installed.
+    """All outputs. `results`: pool -> the result of `summarize`. `claim`: printed by the step `bind-claim`.
+
+    `installed`: outputs on what is installed.
 
     Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
     `training_passed` false, and `training_reasons` says why.
@@ -83,6 +87,7 @@ def build_outputs(
             f"pool {pool}: {reason}" if several else reason for pool in reasons for reason in reasons[pool]
         ],
         training={pool: _exported(result, targets[pool]) for pool, result in results.items()},
+        storage=described(training.storage, training.namespace, claim),
         **installed,
     ).model_dump()
 

@@ -146,6 +146,7 @@ def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
     proof, nodes = training.proof, len(target.launch.workers)
     annotations = networks.pod_annotations(target.attached)
     return {
+        "kind": "Job",
         "metadata": {
             "name": name,
             "namespace": training.namespace,

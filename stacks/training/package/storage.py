@@ -190,6 +190,7 @@ def claim(storage: Storage, namespace: str) -> dict[str, Any]:
         else {"storageClassName": storage.class_name}
     )
     return {
+        "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": _NO_WAIT},
         "spec": {
             "accessModes": _SHARED,
@@ -208,12 +209,10 @@ def nfs_volume(storage: Storage, namespace: str) -> dict[str, Any]:
     """The PersistentVolume of the export, reserved for our claim. Requires mode nfs."""
     if storage.nfs is None:
         raise ValueError(f"storage.mode {storage.mode} has no export")
+    name = volume_name(storage, namespace)
     return {
-        "metadata": {
-            "name": volume_name(storage, namespace),
-            "labels": _LABELS,
-            "annotations": _NO_WAIT,
-        },
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": _LABELS, "annotations": _NO_WAIT},
         "spec": {
             "capacity": {"storage": _NOMINAL_SIZE},
             "accessModes": _SHARED,
@@ -321,10 +320,12 @@ def unbound(api: Api, storage: Storage, namespace: str) -> Iterator[Finding]:
         yield broken(what, fix)
 
 
-def read_binding(stdout: str | None, mode: str, namespace: str) -> dict[str, Any]:
-    """The stack's output `storage`, from that of the step `bind-claim`; other texts add nothing."""
+def described(storage: Storage, namespace: str, printed: str | None) -> dict[str, Any]:
+    """The output `storage`. `printed`: by the step `bind-claim`; other texts add nothing."""
+    if not storage.has_claim:
+        return {"mode": storage.mode}
     try:
-        found = json.loads(stdout or "")
+        found = json.loads(printed or "")
     except ValueError:
         found = None
-    return {"mode": mode, "namespace": namespace, **(found if isinstance(found, dict) else {})}
+    return {"mode": storage.mode, "namespace": namespace, **(found if isinstance(found, dict) else {})}

@@ -236,8 +236,8 @@ def test_what_is_in_the_namespace_is_made_after_it_and_what_the_engine_may_skip_
         "training-h100-service": True,
         "training-h100-job": True,
     }
-    # By itself: what else it waits for may not be configured.
-    assert [each.name for each in inside if namespace.urn not in each.ahead] == ["training-h100-job"]
+    # Each by itself: what else it waits for may not be configured.
+    assert [each.name for each in inside if namespace.urn not in each.ahead] == []
     assert run.waits_for(run.named("training-h100-job"), namespace)
 
 

@@ -9,7 +9,7 @@ import pytest
 from busbar.exits import Failed
 from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
-from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name, read_binding
+from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name, described
 from stacks.training.tests.support import cluster as cluster_outputs
 from stacks.training.tests.support import training
 from tests.support.kube_cluster import Clock, Cluster, unreachable, warning
@@ -18,6 +18,7 @@ CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CLAIM = "/api/v1/namespaces/busbar-training/persistentvolumeclaims/shared-1"
 EVENTS = "/api/v1/namespaces/busbar-training/events"
 VOLUME = "/api/v1/persistentvolumes/pv-1"
+CLASS = {"mode": "class", "class_name": "weka", "size": "1Ti"}
 
 
 def of_class(provisioner: str = "csi.weka.io", **more: Any) -> dict[str, Any]:
@@ -149,19 +150,24 @@ def test_a_volume_that_stays_is_left_as_it_is() -> None:
 
 def test_the_output_names_the_claim_for_the_jobs_of_others() -> None:
     printed = '{"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}'
-    assert read_binding(printed, "nfs", "team") == {
-        "mode": "nfs", "namespace": "team", "claim": "shared-1", "volume": "pv-1", "capacity": "1Ti",
+    assert described(training(storage=CLASS).storage, "team", printed) == {
+        "mode": "class", "namespace": "team", "claim": "shared-1", "volume": "pv-1", "capacity": "1Ti",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("printed", [None, "", "Traceback", "[]"])
 def test_other_texts_add_nothing_to_the_output(printed: str | None) -> None:
-    assert read_binding(printed, "nfs", "team") == {"mode": "nfs", "namespace": "team"}
+    found = described(training(storage=CLASS).storage, "team", printed)
+    assert found == {"mode": "class", "namespace": "team"}
+
+
+def test_storage_without_a_claim_has_only_its_mode() -> None:
+    given = training(storage={"mode": "path", "path": "/mnt/shared"}).storage
+    assert described(given, "team", None) == {"mode": "path"}
 
 
 # ---- `busbar verify` -------------------------------------------------------------------------------------
 
-CLASS = {"mode": "class", "class_name": "weka", "size": "1Ti"}
 APPS = "/apis/apps/v1/namespaces"
 OPERATORS = ("kubeflow-system", "training-operator", "multus")
 

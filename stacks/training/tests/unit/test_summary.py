@@ -74,7 +74,7 @@ def test_what_was_simulated_and_where_the_verdict_is_are_shown(tmp_path: Path) -
 
 def test_what_jobs_refer_to_is_shown() -> None:
     storage = {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
-    text = rows(shown(outputs(storage=storage, runtimes=["busbar-torch-h100"])))
+    text = rows(shown({**outputs(runtimes=["busbar-torch-h100"]), "storage": storage}))
     for row in ("claim team/shared-1", "runtimes busbar-torch-h100"):
         assert row in text, text
 
