@@ -27,6 +27,7 @@ def of_class(**change: Any) -> Storage:
 
 def test_a_claim_of_a_class_asks_for_a_volume_that_all_nodes_mount_for_writing() -> None:
     assert claim(of_class(), NAMESPACE) == {
+        "kind": "PersistentVolumeClaim",
         "metadata": {"name": claim_name(of_class()), "namespace": NAMESPACE, **MANAGED},
         "spec": {
             "accessModes": ["ReadWriteMany"],
@@ -46,6 +47,7 @@ def test_an_export_and_its_claim_name_each_other_and_no_class() -> None:
 def test_an_export_is_mounted_from_its_server_and_never_deleted() -> None:
     name = claim_name(nfs())
     assert nfs_volume(nfs(), NAMESPACE) == {
+        "kind": "PersistentVolume",
         "metadata": {"name": f"{NAMESPACE}-{name}", **MANAGED},
         "spec": {
             "capacity": {"storage": "1Ti"},
