@@ -119,7 +119,6 @@ class End(Record):
 AnyRecord = Annotated[
     Start | Host | Resume | Step | Checkpoint | Kill | Timing | End, Field(discriminator="busbar_training")
 ]
-_Single = Resume | Checkpoint | Kill | Timing | End
 _RECORD: TypeAdapter[AnyRecord] = TypeAdapter(AnyRecord)
 
 
@@ -156,26 +155,31 @@ class TrainingLog:
     problems: list[str] = field(default_factory=list)
     lines: int = 0
 
+    def problem(self, text: str) -> None:
+        """Note a problem, unless there are many."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(text)
+
 
 def read_lines(lines: Iterable[bytes]) -> TrainingLog:
     """Read the lines of a log in one pass; NCCL's messages are not kept."""
     reader = _Reader()
     for line in lines:
         reader.line(line)
-    return reader.result()
+    reader.end_part()
+    return reader.log
 
 
 class _Reader:
+    """Reads lines into `log`, whose last attempt is the one that they belong to."""
+
     def __init__(self) -> None:
-        self._attempts: list[Attempt] = []
-        self._problems: list[str] = []
-        self._before: ParsedLog | None = None
         self._nccl = _NcclPart()
-        self._lines = 0
+        self.log = TrainingLog(before=self._nccl.finish())
         self._announced: tuple[int, int, int] | None = None  # rank, lines and bytes that follow
 
     def line(self, line: bytes) -> None:
-        self._lines += 1
+        self.log.lines += 1
         # Another process of the pod may have left its line unfinished.
         at = max(line.find(RECORD), line.find(NCCL_HEAD))
         self._nccl.add(line if at < 0 else line[:at])
@@ -187,43 +191,38 @@ class _Reader:
         else:
             self._messages_follow(line[at:])
 
-    def result(self) -> TrainingLog:
+    def end_part(self) -> None:
+        """Take what NCCL has written since the last start, unless a rank was killed since then."""
         self._compare()
-        self._finish_part()
-        assert self._before is not None  # _finish_part sets it
-        return TrainingLog(self._before, self._attempts, self._problems, self._lines)
-
-    @property
-    def _attempt(self) -> Attempt | None:
-        return self._attempts[-1] if self._attempts else None
+        read = self._nccl.finish()
+        if not self.log.attempts:
+            self.log.before = read
+        elif self.log.attempts[-1].kill is None:
+            self.log.attempts[-1].nccl = read
 
     def _record(self, line: bytes) -> None:
+        attempts, where = self.log.attempts, f"line {self.log.lines}"
         try:
             record = _RECORD.validate_json(line)
         except ValidationError as error:
-            self._problem(f"line {self._lines} is not a record: {error.errors()[0]['msg']}")
+            self.log.problem(f"{where} is not a record: {error.errors()[0]['msg']}")
             return
-        attempt = self._attempt
-        if isinstance(record, Start):
-            self._finish_part()
-            self._attempts.append(Attempt(record, _NcclPart().finish()))
-        elif attempt is None:
-            self._problem(f"line {self._lines}: a record before the first start")
-        elif isinstance(record, Host):
-            attempt.hosts.append(record)
-        elif isinstance(record, Step):
-            attempt.steps.append(record)
-        else:
-            self._single(attempt, record)
-
-    def _single(self, attempt: Attempt, record: _Single) -> None:
-        """Take a record that an attempt has only once."""
         name = record.busbar_training
-        if getattr(attempt, name) is not None:
-            self._problem(f"line {self._lines}: a second {name} after one start")
-        setattr(attempt, name, record)
-        if isinstance(record, Kill):
-            attempt.nccl = self._nccl.finish()
+        if isinstance(record, Start):
+            self.end_part()
+            attempts.append(Attempt(record, self._nccl.finish()))
+        elif not attempts:
+            self.log.problem(f"{where}: a record before the first start")
+        elif isinstance(record, Host):
+            attempts[-1].hosts.append(record)
+        elif isinstance(record, Step):
+            attempts[-1].steps.append(record)
+        else:
+            if getattr(attempts[-1], name) is not None:
+                self.log.problem(f"{where}: a second {name} after one start")
+            setattr(attempts[-1], name, record)
+            if isinstance(record, Kill):
+                attempts[-1].nccl = self._nccl.finish()
 
     def _messages_follow(self, line: bytes) -> None:
         """Take the header of one rank's messages: the rank, and the number of lines and bytes."""
@@ -231,7 +230,7 @@ class _Reader:
             head: Any = json.loads(line)
             self._announced = int(head["busbar_training_nccl"]), int(head["lines"]), int(head["bytes"])
         except (ValueError, KeyError, TypeError):
-            self._problem(f"line {self._lines} is not the head of a rank's messages")
+            self.log.problem(f"line {self.log.lines} is not the head of a rank's messages")
         self._nccl.lines = self._nccl.bytes = 0
 
     def _compare(self) -> None:
@@ -240,23 +239,11 @@ class _Reader:
             return
         (rank, lines, size), self._announced = self._announced, None
         found = self._nccl
-        if self._attempt is None or found.lines < lines or found.bytes < size:
+        if not self.log.attempts or found.lines < lines or found.bytes < size:
             wrote = f"rank {rank} wrote {lines} lines ({size} bytes) of NCCL messages"
-            self._problem(f"{wrote}, {found.lines} lines ({found.bytes} bytes) are there")
+            self.log.problem(f"{wrote}, {found.lines} lines ({found.bytes} bytes) are there")
         else:
-            self._attempt.nccl_ranks.add(rank)
-
-    def _finish_part(self) -> None:
-        read = self._nccl.finish()
-        attempt = self._attempt
-        if attempt is None:
-            self._before = read
-        elif attempt.kill is None:
-            attempt.nccl = read
-
-    def _problem(self, text: str) -> None:
-        if len(self._problems) < MAX_PROBLEMS:
-            self._problems.append(text)
+            self.log.attempts[-1].nccl_ranks.add(rank)
 
 
 class _NcclPart:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from busbar.manifests.ncclrun import TRANSPORT_ENV
-from busbar.manifests.scheduling import GPU_RESOURCE
+from busbar.manifests.scheduling import GPU_RESOURCE, pod_on
 from busbar.outputs import PoolLaunch
 from stacks.training.package import networks
 from stacks.training.package.networks import Attachment
@@ -32,9 +32,44 @@ exit 1
 """
 
 
-def gpu_limits(launch: PoolLaunch) -> dict[str, Any]:
-    """All GPUs and HCAs of a worker."""
-    return {GPU_RESOURCE: launch.gpus, **launch.resources}
+def template(
+    launch: PoolLaunch,
+    attached: Sequence[Attachment],
+    container: Fields,
+    volumes: Sequence[Fields] = (),
+    *,
+    on_gpus: bool = True,
+) -> Fields:
+    """The template of a pod on a whole worker of the pool, attached to these networks.
+
+    `container`: its fields besides the devices of the worker, which it has if `on_gpus`, and /dev/shm, which
+    is larger than the 64 MiB of the runtime: NCCL's segments do not fit in these. `volumes`: its other ones.
+    """
+    made: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}]
+    mounts: list[Fields] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    limits = networks.resources(attached, launch)
+    own: Fields = {}
+    if on_gpus:
+        limits = {GPU_RESOURCE: launch.gpus, **launch.resources, **limits}
+        # Devices that the profile needs, such as /dev/gdrdrv.
+        for index, (path, kind) in enumerate(sorted(launch.host_paths.items())):
+            made.append({"name": f"host-{index}", "hostPath": {"path": path, "type": kind}})
+            mounts.append({"name": f"host-{index}", "mountPath": path})
+        if launch.transport != "socket":
+            # Registering memory with an HCA locks it; without the capability the runtime's limit applies.
+            own["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    resources = dict(container.get("resources") or {})
+    if limits := {**limits, **resources.get("limits", {})}:
+        resources["limits"] = limits
+    mounts += container.get("volumeMounts") or ()
+    whole = {**container, "resources": resources, "volumeMounts": mounts, **own}
+    placed = pod_on(launch.workers, launch.taints, {})
+    spec: Fields = {name: placed[name] for name in ("tolerations", "affinity")}
+    if on_gpus and launch.runtime_class:
+        spec["runtimeClassName"] = launch.runtime_class
+    spec |= {"containers": [whole], "volumes": [*made, *volumes]}
+    annotations = networks.pod_annotations(attached)
+    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
 
 
 def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, str]:
@@ -56,29 +91,6 @@ def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }
     ]
-
-
-def volumes(launch: PoolLaunch, *, devices: bool = True) -> tuple[list[Fields], list[Fields]]:
-    """Volumes and mounts of /dev/shm, and of the devices that the profile needs, such as /dev/gdrdrv.
-
-    The runtime's own /dev/shm has 64 MiB, in which NCCL's segments do not fit.
-    """
-    made: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}]
-    mounts: list[Fields] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    for index, (path, kind) in enumerate(sorted(launch.host_paths.items()) if devices else ()):
-        made.append({"name": f"host-{index}", "hostPath": {"path": path, "type": kind}})
-        mounts.append({"name": f"host-{index}", "mountPath": path})
-    return made, mounts
-
-
-def locks_memory(launch: PoolLaunch) -> dict[str, Any]:
-    """Fields of a container that registers memory with an HCA.
-
-    Registering locks the memory; without the capability the limit of the runtime applies.
-    """
-    if launch.transport == "socket":
-        return {}
-    return {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
 
 
 def close_together(launch: PoolLaunch) -> dict[str, Any]:

@@ -143,14 +143,14 @@ def _request(target: Target, training: Training) -> dict[str, Any]:
 
 
 def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
-    proof, nodes = training.proof, len(target.launch.workers)
-    annotations = networks.pod_annotations(target.attached)
+    nodes, template = len(target.launch.workers), _template(target, training, name)
+    labels = {"busbar/pool": target.pool}
     return {
         "kind": "Job",
         "metadata": {
             "name": name,
             "namespace": training.namespace,
-            "labels": {"app.kubernetes.io/managed-by": "busbar", "busbar/pool": target.pool},
+            "labels": {"app.kubernetes.io/managed-by": "busbar", **labels},
             # The collecting command waits, and reports why a job does not start or fails.
             "annotations": dict(_NO_WAIT),
         },
@@ -160,59 +160,41 @@ def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
             "parallelism": nodes,
             # The pods stay, because the one with index 0 has the log; torchrun restarts the ranks in them.
             "backoffLimit": 0,
-            "activeDeadlineSeconds": proof.deadline_seconds,
-            "template": {
-                "metadata": {
-                    "labels": {"busbar/pool": target.pool},
-                    **({"annotations": annotations} if annotations else {}),
-                },
-                "spec": _pod(target, training, name),
-            },
+            "activeDeadlineSeconds": training.proof.deadline_seconds,
+            "template": {**template, "metadata": {**template.get("metadata", {}), "labels": labels}},
         },
     }
 
 
-def _pod(target: Target, training: Training, name: str) -> dict[str, Any]:
+def _template(target: Target, training: Training, name: str) -> dict[str, Any]:
     launch, proof = target.launch, training.proof
-    on_gpus = proof.backend == "nccl"
     memory = proof.memory or launch.memory
-    limits = {
-        **(pod.gpu_limits(launch) if on_gpus else {}),
-        **networks.resources(target.attached, launch),
-        **({"memory": memory} if memory else {}),
-    }
-    volumes, mounts = pod.volumes(launch, devices=on_gpus)
-    volumes += [
-        {"name": "program", "configMap": {"name": name}},
-        {"name": "checkpoints", **pod_volume(training.storage)},
-    ]
-    mounts += [
-        {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
-        {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **_checkpoint_folder(training, name)},
-    ]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": proof.image,
+        "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-c", _script(target, training, name)],
         "env": _env(target, training),
         "resources": {
             **({"requests": {"cpu": proof.cpu}} if proof.cpu else {}),
-            **({"limits": limits} if limits else {}),
+            **({"limits": {"memory": memory}} if memory else {}),
         },
-        "volumeMounts": mounts,
-        **(pod.locks_memory(launch) if on_gpus else {}),
+        "volumeMounts": [
+            {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
+            {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **_checkpoint_folder(training, name)},
+        ],
     }
-    made = pod_on(launch.workers, launch.taints, container)
+    volumes = [
+        {"name": "program", "configMap": {"name": name}},
+        {"name": "checkpoints", **pod_volume(training.storage)},
+    ]
+    on_gpus = proof.backend == "nccl"
+    made = pod.template(launch, target.attached, container, volumes, on_gpus=on_gpus)
+    # The name of each pod is <job>-<index>.<job>.
+    spec = {**pod_on(launch.workers, launch.taints, {}), **made["spec"], "subdomain": name}
     ours = {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": HOSTNAME}
-    made["affinity"]["podAntiAffinity"] = {REQUIRED: [ours]}
-    return {
-        **made,
-        "restartPolicy": "Never",
-        # Gives each pod the name <job>-<index>.<job>.
-        "subdomain": name,
-        **({"runtimeClassName": launch.runtime_class} if on_gpus and launch.runtime_class else {}),
-        "volumes": volumes,
-    }
+    spec["affinity"]["podAntiAffinity"] = {REQUIRED: [ours]}
+    return {**made, "spec": {**spec, "restartPolicy": "Never"}}
 
 
 def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:

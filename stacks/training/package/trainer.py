@@ -13,8 +13,7 @@ from typing import Any
 from busbar.frame import InstalledChart
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
-from busbar.manifests.scheduling import pod_on
-from stacks.training.package import networks, pod, versions
+from stacks.training.package import pod, versions
 from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
 
@@ -135,32 +134,20 @@ def _pod_template(
     target: Target, image: str, env: Mapping[str, str], *, user: int | None = None
 ) -> dict[str, Any]:
     """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as the image's user."""
-    launch = target.launch
-    volumes, mounts = pod.volumes(launch)
-    env = {**pod.nccl_env(launch, target.attached), **env}
-    annotations = networks.pod_annotations(target.attached)
-    container: dict[str, Any] = {
-        "name": _CONTAINER,
-        "image": image,
-        "env": [{"name": key, "value": env[key]} for key in sorted(env)],
-        "resources": {"limits": {**pod.gpu_limits(launch), **networks.resources(target.attached, launch)}},
-        "volumeMounts": mounts,
-        **pod.locks_memory(launch),
-    }
-    placed = pod_on(launch.workers, launch.taints, {})
-    spec: dict[str, Any] = {
-        "tolerations": placed["tolerations"],
-        "affinity": {**placed["affinity"], **pod.close_together(launch)},
-        **({"runtimeClassName": launch.runtime_class} if launch.runtime_class else {}),
-        **({"initContainers": check} if (check := pod.interface_check(target.attached, image)) else {}),
-        "containers": [container],
-        "volumes": volumes,
-    }
+    launch, attached = target.launch, target.attached
+    env = {**pod.nccl_env(launch, attached), **env}
+    named = [{"name": key, "value": env[key]} for key in sorted(env)]
+    made = pod.template(launch, attached, {"name": _CONTAINER, "image": image, "env": named})
+    spec = made["spec"]
+    spec["affinity"] |= pod.close_together(launch)
+    if check := pod.interface_check(attached, image):
+        spec["initContainers"] = check
     if user is not None:
+        [container] = spec["containers"]
         container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": user}
         # The group of the user reads the key that Trainer mounts.
         spec["securityContext"] = {"fsGroup": user}
-    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
+    return made
 
 
 def _with_container(template: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
