@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,29 +26,28 @@ def register(group: typer.Typer) -> None:
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
     """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
-    from stacks.training.package import config
+    from stacks.training.package.config import CONFIG
 
-    return [*_describe(config.read(path))], []
+    return [*_describe(CONFIG.read(path))], []
 
 
 def _describe(training: Training) -> Iterator[str]:
-    """The configuration in a few lines: the cluster, the run, its expectation, and the installed software."""
+    """The cluster, the run, its expectation, and the installed software."""
     from busbar.judge.nccl.units import share, size
 
     proof, trainer, storage = training.proof, training.trainer, training.storage
     yield f"cluster {training.cluster}, pools: {', '.join(training.pools) or 'all'}"
     if proof.enabled:
-        gradients = (
-            size(proof.gradient_bytes) if proof.gradient_bytes else "the largest measured size to 1 GiB"
-        )
+        largest = "the largest measured size to 1 GiB"
+        gradients = size(proof.gradient_bytes) if proof.gradient_bytes else largest
         yield (
             f"training run: {proof.backend}, {proof.steps} steps, gradients of {gradients}, "
             f"image {proof.image}, at most {proof.deadline_seconds} s per pool"
         )
+        without = "" if proof.enforce else "; `pulumi up` succeeds without (proof.enforce: false)"
         yield (
             f"expected: loss lower by {share(proof.min_loss_drop)}, all-reduce at "
-            f"{share(proof.min_busbw_fraction)} of the measured busbw"
-            + ("" if proof.enforce else "; `pulumi up` succeeds without (proof.enforce: false)")
+            f"{share(proof.min_busbw_fraction)} of the measured busbw{without}"
         )
     else:
         yield "no training run (proof.enabled: false): training_passed is false"
@@ -56,14 +55,13 @@ def _describe(training: Training) -> Iterator[str]:
         listed = ", ".join(f"{each.name} ({each.type}, {each.subnet})" for each in networks)
         yield f"networks of pool {pool}: {listed or 'none'}"
     if storage.is_shared:
-        source = f"{storage.nfs.server}:{storage.nfs.export}" if storage.nfs else None
-        if storage.nfs and storage.nfs.from_cluster:
-            source = "of the cluster (nfs_server)"
-        yield f"shared storage: {storage.mode} {source or storage.path or storage.class_name}"
+        source = storage.path or storage.class_name
+        if nfs := storage.nfs:
+            source = "of the cluster (nfs_server)" if nfs.from_cluster else f"{nfs.server}:{nfs.export}"
+        yield f"shared storage: {storage.mode} {source}"
     yield f"Kubeflow Trainer: {f'{trainer.version}, {trainer.chart}' if trainer.enabled else 'not installed'}"
-    operator = training.training_operator
-    if operator.enabled:
-        yield f"Training Operator: {operator.image}"
+    if training.training_operator.enabled:
+        yield f"Training Operator: {training.training_operator.image}"
 
 
 def ready(training: Training, cluster: ClusterOutputs, api: RestApi) -> list[Finding]:
@@ -79,22 +77,14 @@ def ready(training: Training, cluster: ClusterOutputs, api: RestApi) -> list[Fin
     ]
 
 
+_FILE: dict[str, Any] = {"metavar": "FILE", "exists": True, "dir_okay": False}
+_LOG = "Log of a run: plain, .gz or .zst (by content)."
+_VERDICT = "verdict.json of a run, whose expectation is used; default: the one beside the log."
+
+
 def check(
-    log: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Log of a run: plain, .gz or .zst (by content).", exists=True, dir_okay=False
-        ),
-    ],
-    verdict: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="verdict.json of a run, whose expectation is used; default: the one beside the log.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
+    log: Annotated[Path, typer.Argument(help=_LOG, **_FILE)],
+    verdict: Annotated[Path | None, typer.Option(help=_VERDICT, **_FILE)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge the log of a training run again: the verdict with its first cause, then every check.

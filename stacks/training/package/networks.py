@@ -274,10 +274,8 @@ def _usable(network: Network) -> int:
 
 def _covering(subnets: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     """The smallest network that contains all SUBNETS."""
-    networks = [ipaddress.ip_network(subnet) for subnet in subnets]
-    covering = networks[0]
-    low = min(int(each.network_address) for each in networks)
-    high = max(int(each.broadcast_address) for each in networks)
-    while not int(covering.network_address) <= low <= high <= int(covering.broadcast_address):
+    networks: list[Any] = [ipaddress.ip_network(subnet) for subnet in subnets]
+    covering: ipaddress.IPv4Network | ipaddress.IPv6Network = networks[0]
+    while not all(each.subnet_of(covering) for each in networks):
         covering = covering.supernet()
     return covering

@@ -153,14 +153,6 @@ def _time(seconds: float) -> str:
     return duration(float(f"{seconds * 1e6:.3g}"))
 
 
-def _of_measured(part: float, measured: float) -> str:
-    return f"{share(part)} of {gbps(measured)}"
-
-
-def _checkpoint(written: float, seconds: float) -> str:
-    return f"{size(int(written))} in {_time(seconds)}"
-
-
 # What a row shows, and of which FIELDS: as numbers they are floats in the state of a stack.
 _ROWS: tuple[tuple[Any, ...], ...] = (
     ("verdict", styled, "verdict"),
@@ -173,8 +165,13 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("all-reduce", _time, "allreduce_seconds"),
     ("expected", _time, "expected_allreduce_seconds"),
     ("busbw", gbps, "busbw_gbps"),
-    ("of measured", _of_measured, "busbw_fraction", "measured_busbw_gbps"),
-    ("checkpoint", _checkpoint, "checkpoint_bytes", "checkpoint_seconds"),
+    ("of measured", lambda part, of: f"{share(part)} of {gbps(of)}", "busbw_fraction", "measured_busbw_gbps"),
+    (
+        "checkpoint",
+        lambda n, took: f"{size(int(n))} in {_time(took)}",
+        "checkpoint_bytes",
+        "checkpoint_seconds",
+    ),
     ("torch", str, "torch"),
 )
 

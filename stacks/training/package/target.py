@@ -117,29 +117,25 @@ def busbw_at(curve: Curve, size: int) -> float | None:
 
 def refusals(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
     """The reasons why nothing may be installed on a cluster that has passed, each with its fix."""
-    nfs = training.storage.nfs
+    nfs, known = training.storage.nfs, ", ".join(sorted(cluster.pools))
     if nfs and nfs.from_cluster and cluster.nfs_server is None:
         yield (
             "has no output `nfs_server`, which storage.nfs.from_cluster needs. Fix: add nfs_server to its "
             "configuration and run `pulumi up` on it; or give storage.nfs.server and export"
         )
-    for pool in training.networks:
-        if pool not in cluster.pools:
-            known = ", ".join(sorted(cluster.pools))
+    for pool, of_pool in training.networks.items():
+        if pool in cluster.pools:
+            yield from networks.problems(pool, of_pool, cluster.pools[pool])
+        else:
             yield f"has no pool {pool}. Fix: name in `networks` only pools of the cluster: {known}"
-            continue
-        yield from networks.problems(pool, training.networks[pool], cluster.pools[pool])
     for pool in training.pools or sorted(cluster.pools):
-        if pool not in cluster.pools:
-            known = ", ".join(sorted(cluster.pools))
-            yield f"has no pool {pool}. Fix: list in `pools` only pools of the cluster: {known}"
-            continue
         result = cluster.nccl.get(pool)
-        if result is None or result.verdict != "pass":
+        if pool not in cluster.pools:
+            yield f"has no pool {pool}. Fix: list in `pools` only pools of the cluster: {known}"
+        elif result is None or result.verdict != "pass":
             found = "no result" if result is None else f"the verdict {result.verdict}"
             yield f"pool {pool} has {found} in the output `nccl`, expected pass. Fix: run `pulumi up` on it"
-            continue
-        if training.proof.enabled:
+        elif training.proof.enabled:
             yield from _without_expectation(Target(pool, cluster.pools[pool], result), training.proof)
 
 
@@ -150,12 +146,10 @@ def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
             f"pool {target.pool}: all_reduce was not measured, and training needs it. Fix: add all_reduce to "
             "validation.collectives and run `pulumi up` on it"
         )
-    elif busbw_at(target.curve, target.gradient_bytes(proof)) is None:
-        smallest = target.curve[0][0]
+    elif busbw_at(target.curve, size := target.gradient_bytes(proof)) is None:
         yield (
-            f"pool {target.pool}: the smallest measured all_reduce has {smallest} bytes, the gradients "
-            f"{target.gradient_bytes(proof)}. Fix: raise proof.gradient_bytes, or lower validation.min_bytes "
-            "there"
+            f"pool {target.pool}: the smallest measured all_reduce has {target.curve[0][0]} bytes, the "
+            f"gradients {size}. Fix: raise proof.gradient_bytes, or lower validation.min_bytes there"
         )
 
 

@@ -394,28 +394,26 @@ def judge(
     return Verdict(
         **conclusion(found),
         **_values(run),
-        starts=len(run.starts),
         checks=found,
         expectation=want.model_dump(mode="json", exclude_none=True),
     )
 
 
 def _values(run: Run) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    if run.last:
-        start = run.last.start
-        values |= {"backend": start.backend, "ranks": start.world_size, "torch": start.torch}
-        values["nodes"] = len(run.last.hosts)
+    """The fields of Measured that are known."""
+    last, timing, want = run.last, run.timing, run.want
+    values: dict[str, Any] = {"starts": len(run.starts)}
+    if last:
+        values |= {"backend": last.start.backend, "ranks": last.start.world_size, "torch": last.start.torch}
+        values["nodes"] = len(last.hosts)
     if losses := [float(step.loss) for step in run.steps if not isinstance(step.loss, str)]:
         values |= {"first_loss": losses[0], "last_loss": losses[-1]}
     if run.written:
         values |= {"checkpoint_bytes": run.written.bytes, "checkpoint_seconds": run.written.seconds}
-    return values | (_times(run.timing, run.want) if run.timing else {})
-
-
-def _times(timing: Timing, want: Expectation) -> dict[str, Any]:
+    if timing is None:
+        return values
     step, compute, reduce = (median(each) for each in (timing.step_s, timing.compute_s, timing.allreduce_s))
-    times = {
+    values |= {
         "gradient_bytes": timing.bytes,
         "step_seconds": step,
         "compute_seconds": compute,
@@ -424,8 +422,8 @@ def _times(timing: Timing, want: Expectation) -> dict[str, Any]:
         "exposed_share": max(0.0, step - compute) / step,
     }
     if want.world_size > 1:
-        times["busbw_gbps"] = found = _moved_gb(timing, want) / reduce
+        values["busbw_gbps"] = found = _moved_gb(timing, want) / reduce
         if want.busbw_gbps is not None:
-            times |= {"measured_busbw_gbps": want.busbw_gbps, "busbw_fraction": found / want.busbw_gbps}
-            times["expected_allreduce_seconds"] = _moved_gb(timing, want) / want.busbw_gbps
-    return times
+            values |= {"measured_busbw_gbps": want.busbw_gbps, "busbw_fraction": found / want.busbw_gbps}
+            values["expected_allreduce_seconds"] = _moved_gb(timing, want) / want.busbw_gbps
+    return values
