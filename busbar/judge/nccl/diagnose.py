@@ -182,7 +182,7 @@ def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
             yield "ranks-not-destroyed", LogLine(str(absent[0]), 0, text)
     for banner in (run.preamble.banner for run in context.judged):
         if banner is not None and banner.warmup == 0:
-            yield "no-warm-up", banner.as_line
+            yield "no-warm-up", banner.at
     listed = [run.preamble.ranks for run in log.runs] + ([log.dangling.ranks] if log.dangling else [])
     for uneven in filter(None, map(_uneven, reversed(listed))):
         yield "uneven-ranks", uneven
@@ -212,7 +212,7 @@ def _uneven(listed: list[Rank]) -> LogLine | None:
         return None
     (most, _), (least, few) = counts.most_common()[0], counts.most_common()[-1]
     first = next(r for r in listed if r.host == least)
-    return LogLine(least, first.line, f"{few} ranks on {least}, {counts[most]} on {most}")
+    return LogLine(least, first.at.line, f"{few} ranks on {least}, {counts[most]} on {most}")
 
 
 RemarkKind = Literal["error", "warn", "kernel", "other", "known", "differs"]

@@ -20,6 +20,9 @@ from busbar.judge.nccl.log.tables import infer
 from busbar.judge.nccl.verdict import Verdict
 from busbar.judge.verdict import conclusion
 
+# fields of the verdict that are those of its first collective
+OF_HEADLINE = ("busbw_gbps", "expected_gbps", "floor_gbps", "ceiling_gbps", "fraction")
+
 
 def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcome | None = None) -> Verdict:
     """Judge a log given as lines."""
@@ -55,11 +58,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     used = Counter(device for devices in evidence.rails.values() for device in devices)
     return Verdict(
         **conclusion(checks),
-        busbw_gbps=headline.busbw_gbps if headline else None,
-        expected_gbps=headline.expected_gbps if headline else None,
-        floor_gbps=headline.floor_gbps if headline else None,
-        ceiling_gbps=headline.ceiling_gbps if headline else None,
-        fraction=headline.fraction if headline else None,
+        **{name: getattr(headline, name, None) for name in OF_HEADLINE},
         collectives=results,
         ranks=len(known.ranks) if known else context.ranks,
         nodes=len(known.hosts) if known else context.nodes,

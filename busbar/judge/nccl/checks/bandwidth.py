@@ -69,7 +69,7 @@ def rise(run: Run, known_good: dict[int, Rise]) -> Check | None:
             usual = f"at least {share(least.of_plateau)} of their last row there"
             usual += f", and {share(least.of_next)} of the next size" if steep else ""
             reason = f"{gbps(speed)} at {exact(row.size)}: known-good curves of this class have {usual}"
-            return unknown("stability.slow_rise", reason, row.as_line)
+            return unknown("stability.slow_rise", reason, row.at)
     return None
 
 
@@ -86,7 +86,7 @@ def _problems(rows: list[Row], half: int, name: str) -> Iterator[Check]:
     for row, one in ((row, row.measurements[half]) for row in large):
         if amount(one.slowest) > STALL * amount(one.time):
             reason = f"{name} at {exact(row.size)}: i_max is {one.slowest} us, the mean is {one.time}"
-            yield unknown("stability.iterations", reason, row.as_line)
+            yield unknown("stability.iterations", reason, row.at)
     yield from _dips(large, values, name)
     yield from _end(large, values, name)
     yield from _latencies(rows, [amount(row.measurements[half].time) for row in rows], name)
@@ -100,11 +100,11 @@ def _dips(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
         reached = min(before[i], behind[i])
         if values[i] < (1 - DIP) * reached:
             reason = f"{at}, although smaller and larger messages reach {gbps(reached)}"
-            yield failed("stability.dip", reason, rows[i].as_line)
+            yield failed("stability.dip", reason, rows[i].at)
         beside = max(values[i - 1], values[i + 1])
         if values[i] > (1 + JUMP) * beside:
             reason = f"{at}, although its neighbours reach {gbps(beside)} only"
-            yield failed("stability.jump", reason, rows[i].as_line)
+            yield failed("stability.jump", reason, rows[i].at)
 
 
 def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
@@ -115,13 +115,13 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
     if last < (1 - LAST_SIZES) * before:
         agree = f"they must agree within {share(LAST_SIZES)}"
         reason = f"{said}, at {exact(rows[-2].size)}: {gbps(before)}; {agree}"
-        yield failed("stability.last_sizes", reason, rows[-1].as_line)
+        yield failed("stability.last_sizes", reason, rows[-1].at)
     elif last < (1 - FALL) * max(values):
         reason = f"{said}, although smaller messages reach {gbps(max(values))}"
-        yield failed("stability.dip", reason, rows[-1].as_line)
+        yield failed("stability.dip", reason, rows[-1].at)
     elif before < (1 - LAST_SIZES) * last:
         reason = f"{said}, at {exact(rows[-2].size)} only {gbps(before)}: not flat"
-        yield unknown("stability.rising", reason, rows[-1].as_line, "measure larger messages")
+        yield unknown("stability.rising", reason, rows[-1].at, "measure larger messages")
 
 
 def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:
@@ -133,7 +133,7 @@ def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check
             before = f"the {NEIGHBOURS} smaller messages before it ({duration(least)} at least)"
             at = f"{name} at {exact(sizes[i])}: {duration(times[i])}"
             reason = f"{at}, less than half of the time of {before}"
-            yield failed("stability.latency", reason, rows[i].as_line)
+            yield failed("stability.latency", reason, rows[i].at)
 
 
 UNSTEADY = 0.10
@@ -260,7 +260,7 @@ def busbw(context: Context) -> Check:
     worst = [f for f in findings if f.status == status]
     code = min((f.code for f in worst), key=ORDER.index)
     run = worst[0].run
-    line = run.largest_row.as_line if run else None
+    line = run.largest_row.at if run else None
     return result(status, code, "; ".join(f.reason for f in worst), line, _fix(context, code))
 
 
@@ -282,15 +282,15 @@ def stability(context: Context) -> Check:
         row = run.largest_row
         one, two = amount(row.out_of_place.busbw), amount(row.in_place.busbw)
         if max(one, two) <= 0:
-            return unknown("stability.no_value", "busbw is 0 at the largest message", row.as_line)
+            return unknown("stability.no_value", "busbw is 0 at the largest message", row.at)
         slack = rounding(row.out_of_place.busbw) + rounding(row.in_place.busbw)
         if abs(one - two) - slack > UNSTEADY * max(one, two):
             halves = f"out-of-place {gbps(one)} and in-place {gbps(two)} at {size(row.size)}"
-            return failed("stability.differs", f"{halves} differ by over {UNSTEADY:.0%}", row.as_line)
+            return failed("stability.differs", f"{halves} differ by over {UNSTEADY:.0%}", row.at)
     for banner in (run.preamble.banner for run in context.judged):
         if banner is not None and 0 < (banner.iterations or FEW) < FEW:
             reason = f"{banner.iterations} iterations of each size: their mean is not that of a steady run"
-            return unknown("stability.few_iterations", reason, banner.as_line, "-n 20")
+            return unknown("stability.few_iterations", reason, banner.at, "-n 20")
     if (gap := context.log.gap) is not None:
         return unknown("stability.gap", f"the run stood still among its rows: {gap.text}", gap)
     system = context.expectation.system
@@ -304,4 +304,4 @@ def stability(context: Context) -> Check:
     without = [name for name, known_good in references.items() if not known_good]
     if without:
         reason += f"; not judged, without known-good curves: how {' and '.join(without)} rises"
-    return passed("stability.steady", reason, row.as_line)
+    return passed("stability.steady", reason, row.at)

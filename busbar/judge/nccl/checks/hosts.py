@@ -118,7 +118,7 @@ def _gpus(context: Context) -> Iterator[Pair]:
     """The names of the GPUs of each host, each beside the first one of its host."""
     first: dict[str, str] = {}
     for rank in context.listed:
-        yield Pair(rank.gpu, first.setdefault(rank.host, rank.gpu), rank.host, rank.as_line)
+        yield Pair(rank.gpu, first.setdefault(rank.host, rank.gpu), rank.host, rank.at)
 
 
 def _members(context: Context) -> int | None:

@@ -40,7 +40,7 @@ def ranks(context: Context) -> Check:
             "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
         )
         reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{enforced}"
-        return passed("ranks.complete", reason, context.judged[0].preamble.ranks[-1].as_line)
+        return passed("ranks.complete", reason, context.judged[0].preamble.ranks[-1].at)
     names = {r.host for r in context.listed}
     counted_nodes = max((nodes for _, nodes in context.evidence.counts), default=0)
     if problem.status == "fail" and len(names) < counted_nodes:
@@ -84,7 +84,7 @@ def _is_excerpt(context: Context) -> bool:
 def _listed(run: Run, context: Context) -> Iterator[Check]:
     """Check that the device list is complete."""
     listed = run.preamble.ranks
-    first, numbers = listed[0].as_line, {r.rank for r in listed}
+    first, numbers = listed[0].at, {r.rank for r in listed}
     if any(r.group for r in listed):
         reason = "the ranks are split into groups (NCCL_TESTS_SPLIT): busbw is that of a group"
         yield failed("ranks.split", reason, first)
@@ -97,10 +97,10 @@ def _listed(run: Run, context: Context) -> Iterator[Check]:
     for rank in listed if each else ():
         if found[rank.host, rank.pid] % (each or 1):
             has = f"pid {rank.pid} of {rank.host} has {found[rank.host, rank.pid]} ranks"
-            yield failed("ranks.gaps", f"{has}, the arguments give it {each}", rank.as_line)
+            yield failed("ranks.gaps", f"{has}, the arguments give it {each}", rank.at)
     if (shared := _shared_gpu(listed)) is not None:
         reason = f"a GPU is listed twice: device {shared.device} [{shared.bus}] of {shared.host}"
-        yield failed("ranks.gpu_listed_twice", reason, shared.as_line)
+        yield failed("ranks.gpu_listed_twice", reason, shared.at)
     if len(listed) != context.ranks:
         reason = f"tables of {context.ranks} and of {len(listed)} ranks in one log"
         yield failed("ranks.tables_differ", reason, first)
@@ -127,7 +127,7 @@ def _shared_gpu(listed: list[Rank]) -> Rank | None:
 def _hosts(run: Run, context: Context) -> Iterator[Check]:
     """Check that the hosts and GPUs are the expected ones."""
     listed, want = run.preamble.ranks, context.expectation
-    first = listed[0].as_line
+    first = listed[0].at
     hosts = Counter(r.host for r in listed)
     if want.nodes is not None and len(hosts) != want.nodes:
         reason = f"{len(hosts)} hosts took part, expected {want.nodes}: {', '.join(sorted(hosts)[:8])}"
@@ -145,7 +145,7 @@ def _hosts(run: Run, context: Context) -> Iterator[Check]:
         if is_gpu(rank.gpu, want.gpu or "") is False:
             joined = " joined by NVLink" if want.nvlink_gbps else ""
             reason = f"rank {rank.rank} is on {rank.gpu}, expected {want.gpu}{joined}"
-            yield failed("ranks.other_gpu", reason, rank.as_line)
+            yield failed("ranks.other_gpu", reason, rank.at)
 
 
 def _unknown_gpu(run: Run, wanted: str | None) -> Iterator[Check]:
@@ -154,7 +154,7 @@ def _unknown_gpu(run: Run, wanted: str | None) -> Iterator[Check]:
         if wanted and is_gpu(rank.gpu, wanted) is None:
             name = f"'{rank.gpu}', which is not known" if rank.gpu else "not named"
             reason = f"the GPU of rank {rank.rank} is {name}: it is not shown to be {wanted}"
-            yield unknown("ranks.unknown_gpu", reason, rank.as_line)
+            yield unknown("ranks.unknown_gpu", reason, rank.at)
 
 
 def _counted_by_nccl(context: Context) -> Iterator[Check]:
@@ -203,10 +203,10 @@ def _factor(run: Run) -> Iterator[Check]:
         odd = next((m for m in row.measurements if not _fits(m, k)), None)
         if odd is not None:
             reason = (
-                f"line {row.line}: busbw/algbw {odd.busbw}/{odd.algbw} does not fit {n} ranks, {name} "
+                f"line {row.at.line}: busbw/algbw {odd.busbw}/{odd.algbw} does not fit {n} ranks, {name} "
                 f"({k:.4f}): another number of ranks was measured"
             )
-            yield failed("ranks.other_factor", reason, row.as_line)
+            yield failed("ranks.other_factor", reason, row.at)
 
 
 def _fits(measurement: Measurement, k: float) -> bool:

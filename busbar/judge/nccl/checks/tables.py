@@ -50,7 +50,7 @@ def source(context: Context) -> Check:
     if lost := log.evidence.lost - {"warnings"}:
         reason = f"more different texts on {', '.join(sorted(lost))} were printed than are kept"
         return unknown("source.lists_too_long", reason)
-    first = next((r.preamble.banner.as_line for r in context.judged if r.preamble.banner), None)
+    first = next((r.preamble.banner.at for r in context.judged if r.preamble.banner), None)
     return passed("source.whole", f"complete, with the arguments before each table ({len(log.runs)})", first)
 
 
@@ -67,7 +67,7 @@ def _without_rows(context: Context) -> Check:
         return unknown("source.no_table", "no table of nccl-tests in this log: nothing was measured")
     if error is not None:
         return failed("source.ended_with_error", f"{without} ended with an error", error)
-    last = preamble.ranks[-1]
+    last = preamble.ranks[-1].at
     line = LogLine("", last.line, f"{last.text}; last line of the log: {log.last_line[:200]}")
     return failed("source.ends_after_device_list", f"{without} hung or was ended", line)
 
@@ -109,17 +109,17 @@ def arithmetic(run: Run) -> Check | None:
         whole = row.count * BYTES[row.type] * (n if name in IN_PARTS else 1)
         if n and name in (*IN_PARTS, *WHOLE) and whole != row.size:
             reason = (
-                f"line {row.line}: {row.count} elements of {row.type} are not {exact(row.size)} in {name} "
+                f"line {row.at.line}: {row.count} elements of {row.type} are not {exact(row.size)} in {name} "
                 f"of {n} ranks: the row is damaged, or of another run"
             )
-            return failed("completeness.count", reason, row.as_line)
+            return failed("completeness.count", reason, row.at)
         for measurement in row.measurements:
             if not _consistent(row.size * share, measurement):
                 reason = (
-                    f"line {row.line}: {exact(row.size)} in {measurement.time} us is not {measurement.algbw} "
-                    "GB/s: the row is damaged, or parts of two rows"
+                    f"line {row.at.line}: {exact(row.size)} in {measurement.time} us is not "
+                    f"{measurement.algbw} GB/s: the row is damaged, or parts of two rows"
                 )
-                return failed("completeness.arithmetic", reason, row.as_line)
+                return failed("completeness.arithmetic", reason, row.at)
     return None
 
 
@@ -211,7 +211,7 @@ def completeness(context: Context) -> Check:
         return unsure
     rows = ", ".join(str(len(r.rows)) for r in context.judged)
     reason = f"{rows} rows: all sizes of the arguments, summary present, its average agrees with the rows"
-    return passed("completeness.complete", reason, context.judged[0].avg_as_line)
+    return passed("completeness.complete", reason, context.judged[0].avg_at)
 
 
 def _damage(run: Run) -> Check | None:
@@ -246,7 +246,7 @@ def _average(run: Run, *, excerpt: bool) -> Check | None:
         return None
     if number(run.avg or "") is None:
         reason = f"the printed average {run.avg} is not a number: the summary is damaged"
-        return failed("completeness.average", reason, run.avg_as_line)
+        return failed("completeness.average", reason, run.avg_at)
     reason = f"the printed average {run.avg} is not that of the rows ({run.mean_busbw:.4f}): rows are missing"
     return (unknown if excerpt else failed)("completeness.average", f"{reason} or belong to another run")
 
@@ -268,7 +268,7 @@ def correctness(context: Context) -> Check:
         return unknown("correctness.no_table", "no table to judge")
     problems = [*map(_wrong, context.log.runs), *map(_not_compared, context.judged)]
     verified = "every row was compared and is right"
-    verifies = passed("correctness.verified", verified, context.judged[0].out_of_bounds_as_line)
+    verifies = passed("correctness.verified", verified, context.judged[0].out_of_bounds_at)
     return next(filter(None, problems), verifies)
 
 
@@ -276,14 +276,14 @@ def _wrong(run: Run) -> Check | None:
     wrong = run.wrong_rows
     if wrong:
         bad = next(r for r in run.rows if any(m.wrong for m in r.measurements))
-        return failed("correctness.wrong_values", f"{wrong} rows with wrong values", bad.as_line)
+        return failed("correctness.wrong_values", f"{wrong} rows with wrong values", bad.at)
     if run.out_of_bounds_status == "FAILED" or run.out_of_bounds:
-        return failed("correctness.out_of_bounds", "values out of bounds", run.out_of_bounds_as_line)
+        return failed("correctness.out_of_bounds", "values out of bounds", run.out_of_bounds_at)
     if run.bitwise_failed is not None:
         return failed("correctness.bitwise", "results of repeated runs differ bit by bit", run.bitwise_failed)
     if run.avg_status == "FAILED":
         reason = "below the NCCL_TESTS_MIN_BW given to nccl-tests"
-        return failed("correctness.min_bw", reason, run.avg_as_line)
+        return failed("correctness.min_bw", reason, run.avg_at)
     return None
 
 

@@ -64,7 +64,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One message size. `redop` and `root` are None in the formats that do not print them."""
+    """One message size, and the line AT which it stands. Formats without `redop` and `root` have None."""
 
     size: int
     count: int
@@ -73,9 +73,8 @@ class Row:
     root: int | None
     out_of_place: Measurement
     in_place: Measurement
-    line: int
+    at: LogLine
     interleaved: bool = False
-    text: str = ""
 
     @property
     def measurements(self) -> tuple[Measurement, Measurement]:
@@ -86,11 +85,6 @@ class Row:
     def key(self) -> tuple[str, str | None, int | None, int]:
         """The key of the row, which differs between all rows in a table of one program."""
         return (self.type, self.redop, self.root, self.size)
-
-    @property
-    def as_line(self) -> LogLine:
-        """The row as evidence."""
-        return LogLine(str(self.size), self.line, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +97,8 @@ class Rank:
     host: str
     device: int
     gpu: str
-    line: int
-    text: str = ""
+    at: LogLine
     bus: str = ""
-
-    @property
-    def as_line(self) -> LogLine:
-        """The line as evidence."""
-        return LogLine(str(self.rank), self.line, self.text)
 
 
 @dataclass
@@ -121,17 +109,11 @@ class Banner:
     max_bytes: int
     step: int
     by: str
-    line: int
-    text: str = ""
+    at: LogLine
     validation: int | None = None
     iterations: int | None = None
     warmup: int | None = None
     ranks_per_process: int | None = None  # threads x GPUs of each
-
-    @property
-    def as_line(self) -> LogLine:
-        """The arguments as evidence."""
-        return LogLine("", self.line, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +170,10 @@ class Run:
     template_rows: int = 0
     avg: str | None = None
     avg_status: str | None = None
-    avg_line: int | None = None
-    avg_text: str = ""
+    avg_at: LogLine | None = None
     out_of_bounds: int | None = None
     out_of_bounds_status: str | None = None
-    out_of_bounds_line: int | None = None
-    out_of_bounds_text: str = ""
+    out_of_bounds_at: LogLine | None = None
     bitwise_failed: LogLine | None = None
     summaries: int = 0
     concluded: str | None = None
@@ -203,16 +183,6 @@ class Run:
     def closed(self) -> bool:
         """Whether the summary's last line was seen."""
         return self.avg is not None
-
-    @property
-    def avg_as_line(self) -> LogLine:
-        """The average as evidence."""
-        return LogLine("", self.avg_line or self.line, self.avg_text)
-
-    @property
-    def out_of_bounds_as_line(self) -> LogLine:
-        """The count of values out of bounds as evidence."""
-        return LogLine("", self.out_of_bounds_line or self.line, self.out_of_bounds_text)
 
     @property
     def measurements(self) -> Iterator[Measurement]:

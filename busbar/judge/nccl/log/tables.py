@@ -354,7 +354,8 @@ class RunBuilder:
     def _rank(self, match: re.Match[str], line: int) -> None:
         rank = Rank(
             whole(match["rank"]), whole(match["group"] or "0"), whole(match["pid"]), match["host"],
-            whole(match["device"]), match["gpu"].strip(), line, match.string, match["bus"].strip(),
+            whole(match["device"]), match["gpu"].strip(), LogLine("", line, match.string),
+            match["bus"].strip(),
         )  # fmt: skip
         self._preamble.ranks.append(rank)
         self._preamble.line = self._preamble.line or line
@@ -390,7 +391,7 @@ class RunBuilder:
         if run.out_of_bounds is not None and printed != (run.out_of_bounds, run.out_of_bounds_status):
             run.summaries += 1
         run.out_of_bounds, run.out_of_bounds_status = printed
-        run.out_of_bounds_line, run.out_of_bounds_text = line, match.string
+        run.out_of_bounds_at = LogLine("", line, match.string)
 
     def _avg(self, match: re.Match[str], line: int) -> None:
         run = self._summarized(match)
@@ -400,7 +401,7 @@ class RunBuilder:
         if match.groups() == (run.avg, run.avg_status):
             return  # the same summary again: a text quotes it
         run.summaries += run.avg is not None
-        run.avg, run.avg_status, run.avg_line, run.avg_text = match[1], match[2], line, match.string
+        run.avg, run.avg_status, run.avg_at = match[1], match[2], LogLine("", line, match.string)
 
     # ---- rows -------------------------------------------------------------------------------------------
 
@@ -492,8 +493,8 @@ class RunBuilder:
         text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(
             Row(
-                pending.size, pending.count, pending.type, redop, root, out_of_place, in_place, pending.line,
-                interleaved, text,
+                pending.size, pending.count, pending.type, redop, root, out_of_place, in_place,
+                LogLine("", pending.line, text), interleaved,
             )
         )  # fmt: skip
 
@@ -510,7 +511,8 @@ def _banner(text: str, match: re.Match[str], line: int) -> Banner:
     process = p.PER_PROCESS.match(text)
     each = whole(process["threads"] or "1") * whole(process["gpus"]) if process is not None else None
     low, high, step = whole(match["min"]), whole(match["max"]), whole(match["step"])
-    return Banner(low, high, step, match["by"], line, text, validation, iterations, warmup, each)
+    at = LogLine("", line, text)
+    return Banner(low, high, step, match["by"], at, validation, iterations, warmup, each)
 
 
 def _asked(text: str, program: re.Match[str]) -> Asked:

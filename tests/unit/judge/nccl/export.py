@@ -105,7 +105,7 @@ def _row(row: Row) -> dict[str, Any]:
         "root": row.root,
         "out_of_place": _measurement(row.out_of_place),
         "in_place": _measurement(row.in_place),
-        "line": row.line,
+        "line": row.at.line,
         "interleaved": row.interleaved,
     }
 

@@ -22,16 +22,25 @@ def measurement(
     return Measurement(time, algbw, busbw, wrong)
 
 
-def row(size: int, one: Measurement | None = None, two: Measurement | None = None, **parts: object) -> Row:
+AT = LogLine("", 1, "")
+
+
+def row(
+    size: int, one: Measurement | None = None, two: Measurement | None = None, line: int = 1, **parts: object
+) -> Row:
     """A row of floats that are summed; without `two` both halves are the same."""
     first = one or measurement()
-    values = {"count": size // 4, "type": "float", "redop": "sum", "root": -1, "line": 1, **parts}
-    return Row(size=size, out_of_place=first, in_place=two or first, **values)  # type: ignore[arg-type]
+    values = {"count": size // 4, "type": "float", "redop": "sum", "root": -1, **parts}
+    at = LogLine("", line, "")
+    return Row(size=size, out_of_place=first, in_place=two or first, at=at, **values)  # type: ignore[arg-type]
 
 
 def table(rows: Sequence[Row], ranks: int = 0, name: str = "all_reduce", banner: Banner | None = None) -> Run:
     """A table behind its device list (eight ranks per host) and its arguments."""
-    listed = [Rank(n, 0, 100 + n, f"worker-{n // 8}", n % 8, "NVIDIA H100", n + 1) for n in range(ranks)]
+    listed = [
+        Rank(n, 0, 100 + n, f"worker-{n // 8}", n % 8, "NVIDIA H100", LogLine("", n + 1, ""))
+        for n in range(ranks)
+    ]
     preamble = Preamble(name=f"{name}_perf", banner=banner, ranks=listed)
     return Run(preamble, line=1, error_column="#wrong", rows=list(rows))
 
@@ -64,11 +73,11 @@ GOOD = measurement("524.288", "1024.00", "1024.00")
 
 def whole(line: int = 1, **changes: Any) -> Run:
     """A table of one row of 512 MiB, from its arguments to its summary, in the lines from LINE on."""
-    banner = Banner(512 * MIB, 512 * MIB, 2, "factor", line, f"banner {line}", validation=1)
+    banner = Banner(512 * MIB, 512 * MIB, 2, "factor", LogLine("", line, f"banner {line}"), validation=1)
     run = table([row(512 * MIB, GOOD)], 8, banner=banner)
     run.line = line + 1
-    run.avg, run.avg_status, run.avg_line, run.avg_text = "1024.00", None, line + 3, "avg"
-    run.out_of_bounds, run.out_of_bounds_status, run.out_of_bounds_line = 0, "OK", line + 2
+    run.avg, run.avg_at = "1024.00", LogLine("", line + 3, "avg")
+    run.out_of_bounds, run.out_of_bounds_status, run.out_of_bounds_at = 0, "OK", LogLine("", line + 2, "")
     for name, value in changes.items():
         assert hasattr(run, name)
         setattr(run, name, value)

@@ -13,7 +13,7 @@ from busbar.judge.nccl.checks.context import Check, Context, build, failed, not_
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import ParsedLog, Proof
 from busbar.judge.nccl.log.records import Preamble, Rank, Run
-from tests.unit.judge.nccl.tables import gates_of, named, whole
+from tests.unit.judge.nccl.tables import AT, gates_of, named, whole
 
 
 def built(*runs: Run, dangling: Preamble | None = None, **want: Any) -> Context:
@@ -24,7 +24,7 @@ def built(*runs: Run, dangling: Preamble | None = None, **want: Any) -> Context:
 def on_hosts(hosts: int, per_host: int, *, first: int = 0, name: str = "all_reduce") -> Run:
     run = named(f"{name}_perf")
     run.preamble.ranks = [
-        Rank(first + n, 0, n, f"worker-{n // per_host}", n % per_host, "NVIDIA H100 80GB HBM3", 1)
+        Rank(first + n, 0, n, f"worker-{n // per_host}", n % per_host, "NVIDIA H100 80GB HBM3", AT)
         for n in range(hosts * per_host)
     ]
     return run

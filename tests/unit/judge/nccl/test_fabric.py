@@ -11,7 +11,7 @@ from busbar.judge.nccl.checks.context import Context
 from busbar.judge.nccl.checks.setup import gdrdma, mnnvl, rails, sharp
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import Banner, LogLine
-from tests.unit.judge.nccl.tables import MIB, context, printed, row, said, table
+from tests.unit.judge.nccl.tables import AT, MIB, context, printed, row, said, table
 
 DIRECT = {"NET/IB/0/GDRDMA": 32}
 LINE = LogLine("", 9, "as printed")
@@ -19,7 +19,7 @@ LINE = LogLine("", 9, "as printed")
 
 def of(evidence: Evidence, *, whole: bool = True, **want: Any) -> Context:
     """A run on two hosts of eight rails."""
-    run = table([row(512 * MIB)], ranks=16, banner=Banner(512 * MIB, 512 * MIB, 2, "factor", 1))
+    run = table([row(512 * MIB)], ranks=16, banner=Banner(512 * MIB, 512 * MIB, 2, "factor", AT))
     run.avg = "1.00" if whole else None
     expectation = {"nodes": 2, "gpus_per_node": 8, "rails": 8, "transport": "gpudirect-rdma", **want}
     return context(Expectation(**expectation), run, evidence=evidence)

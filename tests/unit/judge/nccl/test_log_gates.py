@@ -19,8 +19,8 @@ def test_a_log_alone_is_not_judged_by_how_its_job_ended() -> None:
 
 
 TWICE = Preamble(repeats=1)
-RANK = Rank(0, 0, 1, "worker-0", 0, "NVIDIA H100", 5, "the first rank")
-LAST = Rank(1, 0, 2, "worker-0", 1, "NVIDIA H100", 6, "the last rank")
+RANK = Rank(0, 0, 1, "worker-0", 0, "NVIDIA H100", LogLine("", 5, "the first rank"))
+LAST = Rank(1, 0, 2, "worker-0", 1, "NVIDIA H100", LogLine("", 6, "the last rank"))
 
 
 def known(name: str, severity: Severity, line: int = 9) -> KnownLine:
@@ -79,7 +79,7 @@ def test_a_log_that_ends_after_the_device_list_quotes_its_last_line_up_to_200_ch
 
 
 def test_evidence_has_at_most_400_characters() -> None:
-    long = replace(LAST, text="y" * 350)
+    long = replace(LAST, at=LogLine("", 6, "y" * 350))
     check = source(gates_of(dangling=Preamble(ranks=[long]), last_line="x" * 300))
     assert check.evidence is not None and len(check.evidence) == 400
 

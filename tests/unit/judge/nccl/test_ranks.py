@@ -16,7 +16,7 @@ from busbar.judge.nccl.expected.system import is_gpu
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Rank, Run
 from busbar.judge.nccl.log.tables import factor
-from tests.unit.judge.nccl.tables import MIB, context, measurement, row, said, table
+from tests.unit.judge.nccl.tables import AT, MIB, context, measurement, row, said, table
 
 SIXTEEN = measurement("5000.0", "100.00", "187.50")  # all_reduce: busbw = algbw x 2 x 15 / 16
 LINE = LogLine("", 7, "as printed")
@@ -28,7 +28,7 @@ def run_of(n: int = 16, busbw: Measurement = SIXTEEN, name: str = "all_reduce") 
 
 def whole(run: Run) -> Run:
     """RUN between its arguments and its summary."""
-    run.preamble.banner, run.avg = Banner(512 * MIB, 512 * MIB, 2, "factor", 1), "1"
+    run.preamble.banner, run.avg = Banner(512 * MIB, 512 * MIB, 2, "factor", AT), "1"
     return run
 
 
@@ -102,7 +102,7 @@ def test_two_ranks_are_enough_to_measure() -> None:
 def test_a_device_list_that_is_not_that_of_one_program_is_refused(listed: list[Rank], code: str) -> None:
     check = checked(with_list(listed))
     assert (check.status, check.code) == ("fail", code)
-    assert check.line == (16 if code == "ranks.gpu_listed_twice" else listed[0].line)
+    assert check.line == (16 if code == "ranks.gpu_listed_twice" else listed[0].at.line)
 
 
 @pytest.mark.parametrize(

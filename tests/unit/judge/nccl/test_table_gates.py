@@ -119,9 +119,7 @@ def test_every_row_was_compared_and_is_right(run: Run, status: str, code: str) -
     [
         ({}, 3),
         ({"out_of_bounds_status": "FAILED"}, 3),
-        ({"out_of_bounds_status": "FAILED", "out_of_bounds_line": None}, 2),
         ({"avg_status": "FAILED"}, 4),
-        ({"avg_status": "FAILED", "avg_line": None}, 2),
     ],
 )
 def test_the_line_of_the_summary_is_shown(changes: dict[str, Any], line: int) -> None:
