@@ -1,22 +1,27 @@
-"""The product's names that the tests of made and real logs use: reading, judging, known failures."""
+"""The product's names that the tests of made and real logs use, and what was read, to be compared."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
+from typing import Any
 
 from busbar.judge.nccl import Expectation, Verdict, judge, judge_log, read_lines
 from busbar.judge.nccl.expected import profiles
 from busbar.judge.nccl.log.known import Failure as Rule
 from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.log.reader import ParsedLog
-from tests.unit.judge.nccl.export import as_object
+from busbar.judge.nccl.log.records import Run
+from busbar.judge.nccl.log.tables import infer
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 
 __all__ = [
-    "Expectation", "ParsedLog", "Rule", "Verdict", "as_object", "judge", "judge_log", "parsed", "profiles",
-    "read_lines", "rules", "verdict_of",
+    "Expectation", "ParsedLog", "Rule", "Verdict", "as_object", "differences", "judge", "judge_log", "parsed",
+    "profiles", "read_lines", "rules", "verdict_of",
 ]  # fmt: skip
+
+BESIDE = {"rows", "largest_row", "lines", "bytes", "sha256", "truncated"}  # not stated of every log
 
 
 @cache
@@ -29,3 +34,59 @@ def parsed(name: str) -> ParsedLog:
 def verdict_of(name: str) -> Verdict:
     """The verdict on the made log of a case, as on two hosts with eight rails."""
     return judge_log(parsed(name), Expectation(profile="h100-ib-8x400", nodes=2))
+
+
+def as_object(log: ParsedLog) -> dict[str, Any]:
+    """The tables and the main evidence of a log, with the names that the sidecars of real logs use."""
+    evidence = log.evidence
+    return {
+        "runs": [_run(run) for run in log.runs],
+        "transport": list(evidence.networks),
+        "via": dict(evidence.via),
+        "gdrdma": evidence.gdrdma,
+        "nccl_version": list(evidence.versions),
+        "topo_file": list(evidence.topology_set),
+        "warnings": sorted({text[:140] for text in evidence.warnings})[:6],
+        "test_failures": list(evidence.test_failures),
+        **{name: getattr(log, name) for name in ("lines", "bytes", "sha256", "truncated")},
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "error_column": run.error_column,
+        "n_rows": len(run.rows),
+        "n_interleaved_rows": sum(row.interleaved for row in run.rows),
+        "avg_bus_bandwidth_as_printed": run.avg,
+        "out_of_bounds": run.out_of_bounds,
+        "out_of_bounds_status": run.out_of_bounds_status,
+        "collective_printed": run.preamble.name or run.preamble.command,
+        "collective": infer(run).name,
+        "rows": [{**asdict(row), "at": row.at.line} for row in run.rows],
+    }
+    if run.rows:
+        first, second = run.largest_row.measurements
+        found["largest_row"] = {
+            "oop_time": first.time,
+            "oop_algbw": first.algbw,
+            "oop_busbw": first.busbw,
+            "oop_err": first.errors,
+            "ip_busbw": second.busbw,
+            "ip_err": second.errors,
+        }
+        found["rows_with_wrong"] = run.wrong_rows
+        found["check_disabled"] = run.check_disabled
+        found["avg_matches_rows"] = run.average_matches
+    return found
+
+
+def differences(want: Any, got: Any, path: str = "") -> list[str]:
+    """The paths at which GOT differs from WANT, which may state more."""
+    if isinstance(want, dict) and isinstance(got, dict):
+        unstated = [f"{path}.{key} is not expected" for key in got if key not in {*want, *BESIDE}]
+        both = [key for key in got if key in want]
+        return unstated + [text for key in both for text in differences(want[key], got[key], f"{path}.{key}")]
+    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
+        pairs = enumerate(zip(want, got, strict=True))
+        return [text for i, (w, g) in pairs for text in differences(w, g, f"{path}[{i}]")]
+    return [] if want == got else [f"{path}: want {want!r}, got {got!r}"]

@@ -13,7 +13,6 @@ from busbar.judge.nccl.log.known import Failure as Rule
 from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.log.tables import infer
 from tests.diagnosis_page import LINES
-from tests.unit.judge.nccl.export import as_object
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Case, Hosts, Program
@@ -196,23 +195,6 @@ def test_algbw_that_is_scaled_already_is_no_damage(name: str, hosts: int, gpus: 
 def test_no_nccl_tests_with_the_column_of_wrong_values_scales_algbw(name: str) -> None:
     lines = [line.replace("error", "#wrong") for line in unnamed(name, "2.0", 2, 8, scaled=True).lines]
     assert judge(lines, Expectation()).check("completeness").status == "fail"
-
-
-@BOUNDED
-@given(row=st.integers(0, 4), half=st.sampled_from([7, 11]), factor=st.floats(1.01, 3.0))
-def test_a_table_that_contradicts_itself_is_not_usable(row: int, half: int, factor: float) -> None:
-    log = Made().lines()
-    at = [i for i, x in enumerate(log) if x.lstrip()[:1].isdigit()][row]
-    words = log[at].split()
-    words[half] = f"{float(words[half]) * factor:.2f}"
-    assert as_object(read_lines(log))["usable_result"] is True
-    log[at] = "  ".join(words)
-    assert as_object(read_lines(log))["usable_result"] is False
-
-
-def test_a_table_whose_values_are_out_of_bounds_is_not_usable() -> None:
-    log = [line.replace(": 0 OK", ": 3 FAILED") for line in Made().lines()]
-    assert as_object(read_lines(log))["usable_result"] is False
 
 
 @BOUNDED

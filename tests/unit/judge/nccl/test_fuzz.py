@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.log.reader import read_lines
 from tests.unit.judge.nccl.damage import GOOD, REAL_GOOD, base, each
-from tests.unit.judge.nccl.export import as_object
+from tests.unit.judge.nccl.reading import as_object
 
 EXAMPLES = int(os.environ.get("BUSBAR_FUZZ_EXAMPLES", "25"))
 BOUNDED = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))

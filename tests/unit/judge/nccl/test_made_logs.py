@@ -9,7 +9,6 @@ import pytest
 
 from tests.diagnosis_page import LINES
 from tests.support import shared
-from tests.unit.judge.nccl.comparing import differences
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Judged, cases
@@ -18,6 +17,7 @@ from tests.unit.judge.nccl.reading import (
     Rule,
     Verdict,
     as_object,
+    differences,
     judge,
     judge_log,
     parsed,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.unit.judge.nccl.made.lines import Bounds, Half, Row
-
-RESOLVABLE = 50.0  # GB/s; below it two decimals are too few to compare busbw with algbw
 
 
 @dataclass
@@ -20,33 +18,6 @@ class Table:
     rows: list[tuple[int, Row]] = field(default_factory=list)  # number of its line, row
     average: str | None = None
     bounds: Bounds | None = None
-
-
-def halves(table: Table) -> list[Half]:
-    """Both halves of all rows."""
-    return [h for _, r in table.rows for h in (r.out_of_place, r.in_place)]
-
-
-def largest(table: Table) -> Row:
-    """The row of the largest message, the first of equals."""
-    return max((r for _, r in table.rows), key=lambda r: r.size)
-
-
-def highest(table: Table, half: str) -> float:
-    """The highest busbw of one half."""
-    return max(float(getattr(r, half).busbw) for _, r in table.rows)
-
-
-def wrong_rows(table: Table) -> int | None:
-    """Rows with a count above 0 under `#wrong`; None under `error` and without a header."""
-    if table.error_column != "#wrong":
-        return None
-    return sum(any(h.errors not in ("0", "N/A") for h in (r.out_of_place, r.in_place)) for _, r in table.rows)
-
-
-def unchecked(table: Table) -> bool:
-    """Whether nothing was compared."""
-    return all(h.errors == "N/A" for h in halves(table))
 
 
 def described(table: Table) -> dict[str, Any]:
@@ -62,54 +33,28 @@ def described(table: Table) -> dict[str, Any]:
         "collective": table.collective,
         "rows": [_row(number, row) for number, row in table.rows],
     }
-    if table.rows:
-        out |= _measured(table)
+    halves = [half for _, row in table.rows for half in (row.out_of_place, row.in_place)]
+    if halves:
+        speeds = [float(half.busbw) for half in halves]
+        near = 0.1 if max(speeds) >= 1000 else 0.01
+        off = None if table.average is None else abs(float(table.average) - sum(speeds) / len(speeds))
+        out["rows_with_wrong"] = _wrong_rows(table)
+        out["check_disabled"] = all(half.errors == "N/A" for half in halves)
+        out["avg_matches_rows"] = None if off is None else off <= near
     return out
 
 
-def _measured(table: Table) -> dict[str, Any]:
-    top = largest(table)
-    out: dict[str, Any] = {
-        "largest_size": top.size,
-        "largest_row": {
-            "oop_time": top.out_of_place.time,
-            "oop_algbw": top.out_of_place.algbw,
-            "oop_busbw": top.out_of_place.busbw,
-            "oop_err": top.out_of_place.errors,
-            "ip_busbw": top.in_place.busbw,
-            "ip_err": top.in_place.errors,
-        },
-        "max_busbw_out_of_place": highest(table, "out_of_place"),
-        "max_busbw_in_place": highest(table, "in_place"),
-        "rows_with_wrong": wrong_rows(table),
-        "check_disabled": unchecked(table),
-    }
-    ratios = [
-        float(r.out_of_place.busbw) / float(r.out_of_place.algbw)
-        for _, r in table.rows
-        if float(r.out_of_place.algbw) >= RESOLVABLE
-    ]
-    if ratios:
-        k = sum(ratios) / len(ratios)
-        out["busbw_over_algbw"] = round(k, 4)
-        if table.collective == "all_reduce" and 0 < k < 2:
-            out["implied_allreduce_ranks"] = round(2 / (2 - k), 1)
-    speeds = [float(h.busbw) for h in halves(table)]
-    mean = sum(speeds) / len(speeds)
-    out["avg_recomputed_from_rows"] = round(mean, 4)
-    near = 0.1 if max(speeds) >= 1000 else 0.01
-    out["avg_matches_rows"] = None if table.average is None else abs(float(table.average) - mean) <= near
-    return out
+def _wrong_rows(table: Table) -> int | None:
+    """Rows with a count above 0 under `#wrong`; None under `error` and without a header."""
+    if table.error_column != "#wrong":
+        return None
+    return sum(any(h.errors not in ("0", "N/A") for h in (r.out_of_place, r.in_place)) for _, r in table.rows)
 
 
 def _row(number: int, row: Row) -> dict[str, Any]:
-    def half(h: Half) -> dict[str, Any]:
-        return {
-            "time": float(h.time), "algbw": float(h.algbw), "busbw": float(h.busbw), "errors": h.errors,
-        }  # fmt: skip
+    def half(printed: Half) -> dict[str, Any]:
+        return {**asdict(printed), "slowest": ""}
 
-    return {
-        "size": row.size, "count": row.count, "type": row.type, "redop": row.redop, "root": row.root,
-        "out_of_place": half(row.out_of_place), "in_place": half(row.in_place),
-        "line": number, "interleaved": row.interleaved,
-    }  # fmt: skip
+    found = {**asdict(row), "at": number}
+    del found["collective"]
+    return {**found, "out_of_place": half(row.out_of_place), "in_place": half(row.in_place)}

@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from tests.unit.judge.nccl.made import nccl
-from tests.unit.judge.nccl.made.expected import Table, described, highest, largest, unchecked, wrong_rows
+from tests.unit.judge.nccl.made.expected import Table, described
 from tests.unit.judge.nccl.made.launchers import wrapped
 from tests.unit.judge.nccl.made.lines import NO_RANK, Average, Bounds, Edge, Header, Line, Name, Row, Said
 from tests.unit.judge.nccl.made.nccl_tests import Printer, lines_of
@@ -106,29 +106,15 @@ class Log:
         table = next((t for t in self.tables if t.rows and t.collective), None)
         if table is None:
             return None
-        top = largest(table).size
-        rows = [r for _, r in table.rows if r.size == top]
+        top = max(row.size for _, row in table.rows)
+        rows = [row for _, row in table.rows if row.size == top]
         return min(float(h.busbw) for r in rows for h in (r.out_of_place, r.in_place))
 
     def expected(self) -> dict[str, Any]:
         """The object that `as_object` must return, but for bytes and hash."""
-        first = next((t for t in self.tables if t.rows), None)
-        flat = first or (self.tables[0] if self.tables else None)
         edges = [line.fact for _, line in self._numbered if isinstance(line.fact, Edge)]
         net = [e.gdr for e in edges if e.gdr is not None]
         return {
-            "collective": flat.collective if flat else None,
-            "n_rows": len(first.rows) if first else 0,
-            "largest_size": largest(first).size if first else None,
-            "busbw_out_of_place_at_largest": float(largest(first).out_of_place.busbw) if first else None,
-            "busbw_in_place_at_largest": float(largest(first).in_place.busbw) if first else None,
-            "max_busbw_out_of_place": highest(first, "out_of_place") if first else None,
-            "max_busbw_in_place": highest(first, "in_place") if first else None,
-            "avg_bus_bandwidth": flat.average if flat else None,
-            "out_of_bounds": flat.bounds.count if flat and flat.bounds else None,
-            "wrong_rows": wrong_rows(first) if first else None,
-            "check_disabled": unchecked(first) if first else None,
-            "usable_result": first is not None and self.case.usable,
             "runs": [described(t) for t in self.tables],
             "transport": self._texts("network"),
             "via": {label: sum(e.label == label for e in edges) for label in {e.label for e in edges}},
