@@ -74,7 +74,6 @@ class Row:
     out_of_place: Measurement
     in_place: Measurement
     at: LogLine
-    interleaved: bool = False
 
     @property
     def measurements(self) -> tuple[Measurement, Measurement]:

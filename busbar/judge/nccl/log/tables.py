@@ -438,7 +438,7 @@ class RunBuilder:
         before = len(text[: match.start()].split())
         pending = _Pending(whole(match[1]), whole(match[2]), match[3], middle, values, line, text, before)
         if len(values) >= width:
-            self._complete(run, pending, interleaved=False)
+            self._complete(run, pending)
         elif RECORD.search(text, match.start()) is not None:
             self.foreign += 1
         else:
@@ -469,9 +469,10 @@ class RunBuilder:
         pending.values.extend(tokens)
         if len(pending.values) >= 2 * half:
             self._pending = None
-            self._complete(self._run_for_row(line), pending, interleaved=True)
+            pending.text = f"{pending.text} .. {' '.join(pending.values)}"
+            self._complete(self._run_for_row(line), pending)
 
-    def _complete(self, run: Run, pending: _Pending, *, interleaved: bool) -> None:
+    def _complete(self, run: Run, pending: _Pending) -> None:
         values = pending.values
         half = run.measurement_width or len(values) // 2
         if len(values) != 2 * half or half < 4:
@@ -490,11 +491,10 @@ class RunBuilder:
             self.foreign += 1
             return
         redop, root = _middle(run.columns, pending.middle)
-        text = f"{pending.text} .. {' '.join(values)}" if interleaved else pending.text
         run.rows.append(
             Row(
                 pending.size, pending.count, pending.type, redop, root, out_of_place, in_place,
-                LogLine("", pending.line, text), interleaved,
+                LogLine("", pending.line, pending.text),
             )
         )  # fmt: skip
 

@@ -56,7 +56,6 @@ def _run(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {
         "error_column": run.error_column,
         "n_rows": len(run.rows),
-        "n_interleaved_rows": sum(row.interleaved for row in run.rows),
         "avg_bus_bandwidth_as_printed": run.avg,
         "out_of_bounds": run.out_of_bounds,
         "out_of_bounds_status": run.out_of_bounds_status,

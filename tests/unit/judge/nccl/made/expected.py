@@ -25,7 +25,6 @@ def described(table: Table) -> dict[str, Any]:
     out: dict[str, Any] = {
         "error_column": table.error_column,
         "n_rows": len(table.rows),
-        "n_interleaved_rows": sum(r.interleaved for _, r in table.rows),
         "avg_bus_bandwidth_as_printed": table.average,
         "out_of_bounds": table.bounds.count if table.bounds else None,
         "out_of_bounds_status": table.bounds.status if table.bounds else None,

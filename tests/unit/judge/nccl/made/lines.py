@@ -27,7 +27,6 @@ class Row:
     out_of_place: Half
     in_place: Half
     collective: str | None
-    interleaved: bool = False
 
 
 @dataclass(frozen=True)

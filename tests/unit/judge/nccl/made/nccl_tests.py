@@ -144,8 +144,7 @@ class Printer:
                 yield line(head + 2 * "    XXXXX  XXX.XX  XXX.XX    N/A")
             elif position == p.cut_row:
                 assert message is not None, "a row can only be cut by a message"
-                cut = Row(**{**vars(row), "interleaved": True})
-                yield Line((head,), cut, glued=True)
+                yield Line((head,), row, glued=True)
                 yield message
                 yield line(first + second)
             else:
