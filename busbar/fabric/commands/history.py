@@ -76,17 +76,14 @@ def _runs(folder: Path, stack: tuple[StackFile, Cluster] | None) -> list[Run]:
 
 def _table(found: Sequence[Entry]) -> str:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for name in ("time (UTC)", "pool", "by", "nodes", "verdict"):
-        table.add_column(name, no_wrap=True)
-    for name in ("GB/s", "of median", "MAD"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("changed")
+    from busbar.judge.tables import table
+
+    made = table("time (UTC)", "pool", "by", "nodes", "verdict", right=("GB/s", "of median", "MAD"))
+    made.add_column("changed")
     for each in found:
         run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
-        table.add_row(
+        made.add_row(
             f"{run.at:%Y-%m-%d %H:%M}",
             run.record.pool,
             run.record.kind,
@@ -101,7 +98,7 @@ def _table(found: Sequence[Entry]) -> str:
     # Changes are long: the terminal wraps them, and a file has one line per run.
     console = Console(highlight=False, width=MAX_WIDTH)
     with console.capture() as text:
-        console.print(table)
+        console.print(made)
     return "\n".join(line.rstrip() for line in text.get().splitlines())
 
 
