@@ -97,20 +97,6 @@ def test_diagnostics_of_nccl_that_failed_fail_the_log(process: str, result: str)
     assert verdict.verdict == "fail" and verdict.diagnoses[0].name == "nccl-diagnostics"
 
 
-LEADING = st.sampled_from(
-    [
-        "2026/11/25 10:00:00 ", "2026/11/25 10:00:00.123456 ", "I1125 10:00:00.000000       1 main.go:42] ",
-        "I1125 10:00:00.000000 17 pkg/run.go:7] [1,0]<stdout>:",
-    ]
-)  # fmt: skip
-
-
-@BOUNDED
-@given(LEADING)
-def test_the_prefix_of_a_program_in_go_changes_nothing(leading: str) -> None:
-    assert judge([leading + line for line in Made().lines()], WANT).reasons == []
-
-
 def test_columns_behind_a_row_that_is_not_quoted_are_no_part_of_it() -> None:
     assert judge([f"{line},2026-11-25T10:00:00.000+0000,gpu-1" for line in Made().lines()], WANT).passed
 

@@ -14,6 +14,7 @@ from busbar.judge.nccl.log.patterns import TYPES, row_start
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
+from tests.unit.judge.nccl.test_records import KNOWN
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 CTIME = "Mon Sep  2 10:00:00 2024"
@@ -56,12 +57,17 @@ WRAPPERS: dict[str, Callable[[str], str]] = {
     "colours": lambda t: f"\x1b[1;32m{t}\x1b[0m",
     "NULs": lambda t: f"\x00{t}\x00",
     "a quote": lambda t: f"> {t}",
+    "a program in Go": lambda t: f"2026/11/25 10:00:00 {t}",
+    "a program in Go, precise": lambda t: f"2026/11/25 10:00:00.123456 {t}",
+    "klog": lambda t: f"I1125 10:00:00.000000       1 main.go:42] {t}",
+    "klog over tagged output": lambda t: f"I1125 10:00:00.000000 17 pkg/run.go:7] [1,0]<stdout>:{t}",
 }
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("wrapper", {**WRAPPERS, **KNOWN})
 def test_a_good_log_passes_whatever_is_around_its_lines(wrapper: str) -> None:
-    verdict = judge([WRAPPERS[wrapper](line) for line in Made().lines()], WANT)
+    around = {**WRAPPERS, **KNOWN}[wrapper]
+    verdict = judge([around(line) for line in Made().lines()], WANT)
     assert verdict.reasons == []
     assert (verdict.ranks, verdict.nodes, verdict.transport) == (16, 2, "gpudirect-rdma")
 

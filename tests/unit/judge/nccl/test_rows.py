@@ -7,7 +7,7 @@ import pytest
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.tables import arithmetic, size_sweep
 from busbar.judge.nccl.log.records import Banner
-from tests.unit.judge.nccl.tables import MIB, context, measurement, row, table
+from tests.unit.judge.nccl.tables import AT, MIB, context, measurement, row, table
 
 # 1 MiB in 2.1 us as printed: the program measured 2.05 to 2.15 us, which is 487.7 to 511.5 GB/s
 ROUNDED = [
@@ -85,7 +85,7 @@ def swept(
     **want: int,
 ) -> str | None:
     """Why the sizes are refused, None where they are not."""
-    run = table([row(size) for size in sizes], banner=Banner(low, high, step, by, 1))
+    run = table([row(size) for size in sizes], banner=Banner(low, high, step, by, AT))
     run.preamble.reduced_max = reduced
     found = size_sweep(run, context(Expectation(**want), ranks=ranks))  # type: ignore[arg-type]
     assert found is None or (found.status, found.code) == ("fail", "completeness.other_sizes")
@@ -136,7 +136,7 @@ def test_a_size_may_miss_less_than_16_bytes_per_rank(ranks: int | None, missing:
 
 def test_each_data_type_has_a_size_sweep_of_its_own() -> None:
     rows = [row(size, type=kind) for kind in ("float", "half") for size in (MIB, 2 * MIB)]
-    banner = Banner(MIB, 2 * MIB, 2, "factor", 1)
+    banner = Banner(MIB, 2 * MIB, 2, "factor", AT)
     assert size_sweep(table(rows, banner=banner), context(Expectation())) is None
     found = size_sweep(table(rows[:-1], banner=banner), context(Expectation()))
     assert found is not None and "1 rows, the arguments ask for 2 sizes" in found.reason
