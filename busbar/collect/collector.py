@@ -136,8 +136,10 @@ class _Collector(NcclCollector):
         self._refuse(verdict)
         banners = (run.preamble.banner for run in log.runs)
         banner = next(filter(None, banners), None)
-        sizes = (banner.iterations, banner.warmup) if banner else ()
-        self.record = self.watch.record(self._spec.expectation, *sizes, outcome=outcome, **self._about)
+        iterations, warmup = (banner.iterations, banner.warmup) if banner else (None, None)
+        self.record = self.watch.record(
+            self._spec.expectation, iterations, warmup, outcome=outcome, **self._about
+        )
         return verdict
 
     def never_started(self, never: JobNeverStarted) -> JobOutcome:

@@ -101,8 +101,10 @@ class JobWatch(Watch):
     ) -> Record | None:
         """The record of the job with MORE fields; None where there is none, or busbar has not rendered it."""
         job = self.found
+        if job is None:
+            return None
         try:
-            return job and Record(
+            return Record(
                 job_uid=job["metadata"]["uid"],
                 nodes=nodes_of(job),
                 measured_at=self.created_at,

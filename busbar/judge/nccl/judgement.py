@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from busbar import __version__
 from busbar.judge.archive import Archive, Record
@@ -49,6 +50,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     diagnoses = diagnose(context, checks)
     results = {name: finding.result for name, finding in context.findings.items()}
     headline = next(iter(results.values()), None)
+    of_headline: dict[str, Any] = {name: getattr(headline, name, None) for name in OF_HEADLINE}
     preambles = [*(r.preamble for r in log.runs), *([log.dangling] if log.dangling is not None else [])]
     listed = next((preamble for preamble in preambles if preamble.ranks), None)
     # of a run without a table the device list says who took part, where it is whole
@@ -58,7 +60,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     used = Counter(device for devices in evidence.rails.values() for device in devices)
     return Verdict(
         **conclusion(checks),
-        **{name: getattr(headline, name, None) for name in OF_HEADLINE},
+        **of_headline,
         collectives=results,
         ranks=len(known.ranks) if known else context.ranks,
         nodes=len(known.hosts) if known else context.nodes,
