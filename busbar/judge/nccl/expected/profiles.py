@@ -66,10 +66,8 @@ class Profile(StrictModel):
     hca_resource: str | None = None
     hca_count: int = Field(default=0, ge=0)
     workers: int = Field(default=2, ge=1, description="workers of the source's MPIJob")
-    slots_per_worker: int = Field(ge=1)
     extra_resources: dict[str, str] = Field(default={})
     memory: str
-    shm_size: str
     runtime_class: str | None = None
     host_paths: list[HostPath] = Field(default=[])
     topology_file: str | None = None
