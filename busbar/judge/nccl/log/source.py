@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 from busbar.zstd import ZstdDecompressor, ZstdError
 
@@ -27,7 +27,6 @@ UNREAD = {
 }  # fmt: skip
 # nccl-tests writes it with -J, and NCCL's own output is not in it
 OWN_JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"(?:start_time|args)"\s*:')
-HEAD = 512  # bytes that tell the form
 UNPACKED = 256 * 1024
 ZSTD_INPUT = 1024  # so that little data cannot become much memory
 
@@ -45,20 +44,17 @@ def unread_form(head: bytes) -> str | None:
     return next((form for magic, form in UNREAD.items() if head.startswith(magic)), None)
 
 
-def chunks(stream: IO[bytes]) -> Iterator[bytes]:
+def chunks(stream: io.BufferedReader) -> Iterator[bytes]:
     """Plain bytes of STREAM. Raises CutError."""
-    head = b""
-    while len(head) < HEAD and (more := stream.read(HEAD - len(head))):
-        head += more
-    whole = cast(IO[bytes], _Prefixed(head, stream))
+    head = stream.peek(4)
     if head[:2] == b"\x1f\x8b":
-        return _buffered(gzip.GzipFile(fileobj=whole))
+        return _gzip(gzip.GzipFile(fileobj=stream))
     if head[:4] == b"\x28\xb5\x2f\xfd":
-        return _zstd(whole)
-    return iter(lambda: whole.read(UNPACKED), b"")
+        return _zstd(stream)
+    return iter(lambda: stream.read1(UNPACKED), b"")
 
 
-def _buffered(opened: gzip.GzipFile) -> Iterator[bytes]:
+def _gzip(opened: gzip.GzipFile) -> Iterator[bytes]:
     try:
         # read() would lose its buffer if the data ends early
         while chunk := opened.read1(UNPACKED):
@@ -69,7 +65,7 @@ def _buffered(opened: gzip.GzipFile) -> Iterator[bytes]:
         raise CutError(f"compressed data is damaged: {error}") from error
 
 
-def _zstd(stream: IO[bytes]) -> Iterator[bytes]:
+def _zstd(stream: io.BufferedReader) -> Iterator[bytes]:
     frame = ZstdDecompressor()
     begun = False
     try:
@@ -83,24 +79,6 @@ def _zstd(stream: IO[bytes]) -> Iterator[bytes]:
         raise CutError(f"compressed data is damaged: {error}") from error
     if begun:
         raise CutError("compressed data ends early: a frame has no end")
-
-
-class _Prefixed(io.RawIOBase):
-    """A stream with its first bytes put back."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head = head
-        self._rest = rest
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        if self._head:
-            size = size if size >= 0 else len(self._head)
-            head, self._head = self._head[:size], self._head[size:]
-            return head + self._rest.read(size - len(head))
-        return self._rest.read(size)
 
 
 BLOCK = 256 * 1024  # fits the L2 cache: larger blocks are slower to split
@@ -124,7 +102,7 @@ class Source:
         self.form: str | None = None  # what it is, in place of a log that is read
         self.long_lines = 0
 
-    def chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
+    def chunks(self, stream: io.BufferedReader) -> Iterator[bytes]:
         """Decompressed bytes of STREAM as they arrive; truncated data is read as far as possible."""
         try:
             yield from chunks(stream)
@@ -170,14 +148,14 @@ class Source:
                 return
 
 
-def open_log(path: str) -> IO[bytes]:
+def open_log(path: str) -> io.BufferedReader:
     """Open FILE or, for '-', standard input. Raises SourceError with the reason."""
     if path == "-":
-        return sys.stdin.buffer
+        return io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer))
     try:
         if Path(path).is_dir():
             raise SourceError(f"{path}: is a directory; give the launcher's log file")
-        return open(path, "rb", buffering=0)
+        return open(path, "rb")
     except SourceError:
         raise
     except OSError as error:
