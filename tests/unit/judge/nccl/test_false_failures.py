@@ -138,7 +138,7 @@ def unnamed(name: str, layout: str, hosts: int, gpus: int, scaled: bool = False)
         {"name": name, "layout": layout, "sizes": ["1M", "1G"], "step": 4, "busbw": 200.0, "scaled": scaled}
     )
     names = [f"worker-{i}" for i in range(hosts)]
-    return Log(Case(name="x", like=[], shape="", hosts=Hosts(names=names, gpus=gpus), programs=[program]))
+    return Log(Case(name="x", shape="", hosts=Hosts(names=names, gpus=gpus), programs=[program]))
 
 
 @BOUNDED

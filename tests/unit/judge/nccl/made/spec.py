@@ -1,7 +1,6 @@
 """What a made log consists of, as cases/*.yaml states it. Unknown keys are errors.
 
-A case names the real shape that it stands for (`like`: numbers of the corpus in ../shared/nccl_logs, which
-need not be there), what is printed, and by hand what must be read and judged.
+A case names the real shape that it stands for, what is printed, and by hand what must be read and judged.
 """
 
 from __future__ import annotations
@@ -151,7 +150,6 @@ class Case(Model):
     """One made log."""
 
     name: str
-    like: list[str]
     shape: str
     kind: Literal["full", "excerpt", "failed", "template", "illustrative"] = "full"
     usable: bool = True
