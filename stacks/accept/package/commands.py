@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from busbar.exits import DONE, FAILED, NO_VERDICT, Misuse
 if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
+    from stacks.accept.package.evidence import Begun
     from stacks.accept.package.site import Site
 
 CODES = {"accepted": DONE, "refused": FAILED, "undecided": NO_VERDICT}
@@ -37,35 +38,36 @@ Document = Annotated[
 ]
 Key = Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")]
 Signers = Annotated[Path | None, _option("--signers", "FILE", "OpenSSH's allowed_signers.", **_FILE)]
-Cabling = Annotated[
-    Path | None, _option("--cabling", "FILE", "Design of the cabling: a CSV file node,hca,switch,port.")
+Cabling = Annotated[Path | None, _option("--cabling", "FILE", "Design of it: CSV, node,hca,switch,port.")]
+Soak = Annotated[str | None, _option("--soak", "HOURS", "Load on each pool, 1h to 168h; default: none.")]
+Storage = Annotated[str | None, _option("--storage", "PATH", "Folder that all workers share.")]
+Training = Annotated[
+    Path | None,
+    _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False),
 ]
-Soak = Annotated[
-    str | None, _option("--soak", "HOURS", "Hours of load on each pool, 1h to 168h; default: none.")
+DcgmImage = Annotated[
+    str | None, _option("--dcgm-image", "IMAGE", "Image with DCGM and bash; default: DCGM of the hosts.")
 ]
-Storage = Annotated[
-    str | None, _option("--storage", "PATH", "Folder on shared storage, the same on all workers.")
-]
-_PROOF = "Folder of the proof that an update of stacks/training has made during this run."
-Training = Annotated[Path | None, _option("--training", "FOLDER", _PROOF, file_okay=False)]
-_IMAGE = "Image with DCGM and bash for the stress; default: DCGM of the hosts."
-DcgmImage = Annotated[str | None, _option("--dcgm-image", "IMAGE", _IMAGE)]
 SomeStack = Annotated[str | None, stack_argument()]
-_FOREIGN = "Kubeconfig of a cluster that busbar did not make, for STACK."
-Kubeconfig = Annotated[Path | None, _option("--kubeconfig", "FILE", _FOREIGN, **_FILE)]
-_LIST = "With --kubeconfig: list of its hosts, for a login by SSH."
-Listed = Annotated[Path | None, _option("--hosts", "FILE", _LIST)]
-_KEYS = "With --kubeconfig: YAML with keys of `validation`."
-Settings = Annotated[Path | None, _option("--settings", "FILE", _KEYS)]
-_AGREED = "Criteria that were agreed on; other ones are refused."
-AgreedCriteria = Annotated[Path | None, _option("--criteria", "FILE", _AGREED, **_FILE)]
+Kubeconfig = Annotated[
+    Path | None, _option("--kubeconfig", "FILE", "Of a cluster that busbar did not make, for STACK.", **_FILE)
+]
+Listed = Annotated[Path | None, _option("--hosts", "FILE", "With --kubeconfig: list of hosts, for SSH.")]
+Settings = Annotated[
+    Path | None, _option("--settings", "FILE", "With --kubeconfig: YAML with keys of `validation`.")
+]
+AgreedCriteria = Annotated[
+    Path | None,
+    _option("--criteria", "FILE", "Criteria that were agreed on; other ones are refused.", **_FILE),
+]
 SignedBy = Annotated[
-    list[str] | None,
-    _option("--signed-by", "NAME", "Who must have signed, by the name in --signers; repeatable."),
+    list[str] | None, _option("--signed-by", "NAME", "Must have signed, by --signers; repeatable.")
 ]
 ClusterId = Annotated[str | None, _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")]
-_MACHINES = "A machine id or a serial per line; other machines are refused."
-MachinesFile = Annotated[Path | None, _option("--machines", "FILE", _MACHINES, **_FILE)]
+MachinesFile = Annotated[
+    Path | None,
+    _option("--machines", "FILE", "A machine id or a serial per line; other machines are refused.", **_FILE),
+]
 ReportFile = Annotated[Path | None, _option("--report", "PATH", "Write the page of this release there.")]
 For = Annotated[str | None, _option("--for", "STACK", "Stack that sets the thresholds.")]
 
@@ -94,7 +96,7 @@ def criteria(
     if of is None and kubeconfig is None:
         print_text(json.dumps(contract.schema(), indent=2))
     else:
-        _, _, site = _soaked(of, project, soak, kubeconfig, settings)
+        _, _, site = _load(of, project, soak, kubeconfig, settings)
         print_text(contract.text(contract.default(site)).rstrip())
 
 
@@ -109,22 +111,25 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None, s
     from stacks.accept.package import criteria as contract
     from stacks.accept.package.subjects import STAGES
 
-    _, _, site = _soaked(stack, project, soak)
-    rows = contract.read(criteria, site) if criteria else contract.default(site)
-    made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0
-    of, wanted = [row.parts[0] for row in rows.rows], contract.stages_of(rows.rows)
-    hours = max((pool.soak_hours for pool in site.pools.values()), default=0)
+    _, _, site = _load(stack, project, soak)
+    rows = (contract.read(criteria, site) if criteria else contract.default(site)).rows
+    of, wanted = [row.parts[0] for row in rows], contract.stages_of(rows)
+    pools = [(len(pool.workers), pool.required.gpus, 3600 * pool.soak_hours) for pool in site.pools.values()]
+    made, total = table("stage", right=("rows", "minutes", "GPUs held", "node-minutes")), 0.0
     for stage in STAGES:
-        more = 3600 * hours if stage.continues else 0
-        pools = [(len(pool.workers), pool.required.gpus) for pool in site.pools.values()]
-        seconds = sum(stage.seconds(nodes) + more for nodes, _ in pools) if stage.name in wanted else 0
-        total += round(seconds)
-        held = max((nodes * gpus for nodes, gpus in pools), default=0) if stage.holds_gpus and seconds else 0
-        cost = sum(nodes * (stage.seconds(nodes) + more) for nodes, _ in pools) / 60 if held else 0
-        made.add_row(stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", str(held), f"{cost:.0f}")
+        seconds = held = cost = 0.0
+        for nodes, gpus, soaked in pools if stage.name in wanted else ():
+            of_pool = stage.seconds(nodes) + (soaked if stage.continues else 0)
+            seconds += of_pool
+            if stage.holds_gpus:
+                held, cost = max(held, nodes * gpus), cost + nodes * of_pool / 60
+        total += seconds
+        made.add_row(
+            stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", f"{held:.0f}", f"{cost:.0f}"
+        )
     Console().print(made)
     print_text(f"{total / 60:.0f} minutes on free nodes, pool after pool. Nothing is left running.")
-    if hours:
+    if soak:
         print_text("If the command ends during the soak, its job goes on, with 12 hours of load at most.")
 
 
@@ -133,11 +138,13 @@ def cabling(stack: Stack, project: Project = None) -> None:
 
     Exit code 0: printed; 2: no worker answers, or none sees the fabric; 64: no such stack.
     """
-    from stacks.accept.package.running import Running
+    from stacks.accept.package.evidence import Begun
+    from stacks.accept.package.running import Running, now
     from stacks.accept.package.subjects.cabling import as_built
 
     file, cluster, site = _load(stack, project)
-    print_text(as_built(Running(Path(), "cabling", site, file, cluster, True, progress)).rstrip("\n"))
+    begun = Begun(run="cabling", began=now(), busbar={}, site=site, rows=())
+    print_text(as_built(Running(Path(), begun, file, cluster, True, progress)).rstrip("\n"))
 
 
 def run(
@@ -167,7 +174,7 @@ def run(
     from stacks.accept.package.running import Running, now, run_stage
     from stacks.accept.package.subjects import STAGES
 
-    file, cluster, site = _soaked(stack, project, soak, kubeconfig, settings, hosts)
+    file, cluster, site = _load(stack, project, soak, kubeconfig, settings, hosts)
     home = file.project / ".busbar" / file.stack / "acceptance"
     folder = home / UNFINISHED
     with _alone(home):
@@ -175,18 +182,16 @@ def run(
         rows = contract.read(folder / document.CRITERIA, site).rows
         wanted = contract.stages_of(rows)
         on = Running(
-            folder, begun, site, file, cluster, idle, progress,
+            folder, begun, file, cluster, idle, progress,
             kubeconfig=kubeconfig, logs_in=kubeconfig is None or hosts is not None, rows=rows,
         )  # fmt: skip
         for stage in STAGES:
             if stage.name in wanted and Evidence(folder).stage(stage.name) is None:
                 run_stage(stage, on)
         found = document.write(folder)
-        done = home / f"{now().replace('-', '').replace(':', '')}-{begun}"
+        done = home / f"{now().replace('-', '').replace(':', '')}-{begun.run}"
         folder.rename(done)
-    word = document.headline(found)
-    print_text(f"{word}{'; simulated: ' + found['simulated'] if found['simulated'] else ''}")
-    _show(found)
+    word = _show(found, document.headline(found))
     print_text(f"{word}: {done}")
     raise typer.Exit(CODES[found["verdict"]])
 
@@ -227,15 +232,14 @@ def verify(
     agreed = verifying.Agreed(criteria, signed_by or (), cluster_id, machines)
     found = verifying.verify(folder, signers, agreed)
     again = found.again
-    verdict = {DONE: "accepted", FAILED: "refused", NO_VERDICT: "undecided"}[found.exit_code]
-    word = headline(again, verdict)
-    print_text(f"{word}{'; simulated: ' + again['simulated'] if again['simulated'] else ''}")
+    [verdict] = [name for name, code in CODES.items() if code == found.exit_code]
+    about = []
     if not found.same_release:
         made, own = (f"{each.get('version')} ({each.get('commit')})" for each in (again["busbar"], release()))
-        print_text(f"made by busbar {made}, judged again by {own}: the page in the folder is not compared")
-    print_text(f"sha256 of the criteria: {again['criteria']['sha256']}")
-    print_text(f"sha256 of criteria and evidence: {again['sum']}")
-    _show(again)
+        about = [f"made by busbar {made}, judged again by {own}: the page in the folder is not compared"]
+    about.append(f"sha256 of the criteria: {again['criteria']['sha256']}")
+    about.append(f"sha256 of criteria and evidence: {again['sum']}")
+    word = _show(again, headline(again, verdict), about)
     for each in found.signatures:
         print_text(f"signature {each.state}: {each.text}")
     if not found.signatures:
@@ -255,26 +259,21 @@ def verify(
     raise typer.Exit(found.exit_code)
 
 
-def _load(stack: str, project: Path | None) -> tuple[StackFile, Cluster, Site]:
-    from stacks.accept.package.site import Site
-
-    file, cluster = load_stack(stack, project)
-    return file, cluster, Site.of(file.stack, cluster)
-
-
-def _soaked(
+def _load(
     stack: str | None,
     project: Path | None,
-    soak: str | None,
+    soak: str | None = None,
     kubeconfig: Path | None = None,
     settings: Path | None = None,
     hosts: Path | None = None,
 ) -> tuple[StackFile, Cluster, Site]:
     """The stack, or the cluster of a kubeconfig, with a soak of this length. Raises Misuse."""
     from stacks.accept.package.site import Site, describe
+    from stacks.accept.package.subjects.soak import hours_of
 
+    known: dict[str, int] = {}
     if kubeconfig is None and stack is not None:
-        file, cluster, site = _load(stack, project)
+        file, cluster = load_stack(stack, project)
     elif kubeconfig is not None and stack is None:
         from busbar.fabric.commands.nccl import read_settings
         from busbar.kube.client import connect
@@ -283,19 +282,14 @@ def _soaked(
         file = describe(api, read_settings(settings), project or Path.cwd(), hosts)
         cluster = file.cluster()
         # TCP uses no rails, and the API does not tell of them.
-        over_tcp = cluster.validation.required_transport == "socket"
-        site = Site.of(file.stack, cluster, **({"rails": 0} if over_tcp else {}))
+        known = {"rails": 0} if cluster.validation.required_transport == "socket" else {}
     else:
         raise Misuse("expected either STACK or --kubeconfig FILE")
-    if soak:
-        from stacks.accept.package.subjects.soak import hours_of
-
-        site = site.soaked(hours_of(soak))
-    return file, cluster, site
+    return file, cluster, Site.of(file.stack, cluster, hours_of(soak) if soak else 0.0, **known)
 
 
-def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, str]) -> str:
-    """Begin a run, or continue the one in the folder; its name. Raises Misuse if that is another one."""
+def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, str]) -> Begun:
+    """Begin a run, or continue the one in the folder. Raises Misuse if that is another one."""
     from busbar.writing import write_whole
     from stacks.accept.package import criteria as contract
     from stacks.accept.package.document import CRITERIA, release
@@ -313,48 +307,43 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
         if other:
             raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
         progress(f"continuing {begun.run}, which began at {begun.began}")
-        return begun.run
-    named = f"accept-{secrets.token_hex(3)}"
-    rows = contract.offered(site)
-    begun = Begun(run=named, began=now(), busbar=release(), site=site, rows=rows, options=options)
-    write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
+        return begun
+    usual = contract.default(site)
+    begun = Begun(
+        run=f"accept-{secrets.token_hex(3)}", began=now(), busbar=release(), site=site,
+        rows=tuple(row.id for row in usual.rows), options=options,
+    )  # fmt: skip
+    write_whole(folder / CRITERIA, text or contract.text(usual))
     write_json(folder / FOLDER / RUN, begun)
-    return named
+    return begun
 
 
 def _options(
     cabling: Path | None, storage: str | None, training: Path | None, dcgm_image: str | None = None
 ) -> dict[str, str]:
     """The options that the run keeps. Raises Misuse."""
-    from stacks.accept.package.subjects.cabling import read_design
-    from stacks.accept.package.subjects.stress import DCGM_IMAGE
+    from pydantic import TypeAdapter, ValidationError
 
-    given = {"storage": storage} if storage else {}
-    given |= {"training": str(training.resolve())} if training else {}
-    given |= {DCGM_IMAGE: dcgm_image} if dcgm_image else {}
+    from busbar.config.types import Image
+    from stacks.accept.package.subjects.cabling import read_design
+
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
         raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
-    if dcgm_image:
-        from pydantic import TypeAdapter, ValidationError
-
-        from busbar.config.types import Image
-
-        try:
-            TypeAdapter(Image).validate_python(dcgm_image)
-        except ValidationError as error:
-            raise Misuse(f"--dcgm-image {dcgm_image!r} {error.errors()[0]['msg']}") from None
-    if cabling is None:
-        return given
+    given = {"storage": storage, "training": str(training.resolve()) if training else None}
     try:
-        text = cabling.read_text(encoding="utf-8-sig")
-        read_design(text)
+        given["dcgm-image"] = TypeAdapter(Image).validate_python(dcgm_image) if dcgm_image else None
+        given["cabling"] = cabling.read_text(encoding="utf-8-sig") if cabling else None
+        if cabling:
+            read_design(given["cabling"] or "")
+    except ValidationError as error:
+        raise Misuse(f"--dcgm-image {dcgm_image!r} {error.errors()[0]['msg']}") from None
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise Misuse(f"{cabling}: it is not a text in UTF-8") from None
     except ValueError as error:
         raise Misuse(f"{cabling}: {error}. Fix: busbar accept cabling STACK prints such a file") from None
-    return {**given, "cabling": text}
+    return {name: value for name, value in given.items() if value}
 
 
 @contextmanager
@@ -371,12 +360,15 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-def _show(found: Any) -> None:
+def _show(found: Any, word: str, about: Sequence[str] = ()) -> str:
+    """Print the verdict, then ABOUT, then the rows. Returns WORD, the verdict."""
     from rich.console import Console
     from rich.text import Text
 
     from busbar.judge.tables import styled, table
 
+    simulated = f"; simulated: {found['simulated']}" if found["simulated"] else ""
+    print_text("\n".join([f"{word}{simulated}", *about]))
     made = table("row", "result", "reason")
     for row in found["rows"]:
         mark = "" if row["required"] else " (not required)"
@@ -388,3 +380,4 @@ def _show(found: Any) -> None:
     print_text(f"holds on {found['holds_on']} of {found['bought']} nodes")
     for row in found["taken_out"]:
         print_text(f"taken out of the criteria: {row}")
+    return word

@@ -42,40 +42,37 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
 
     Raises Untrusted for evidence that is not of one run, and Misuse for criteria that are not valid.
     """
-    begun = evidence.begun
+    begun, usual = evidence.begun, contract.possible(evidence.begun.site)
     criteria = contract.read(folder / CRITERIA, begun.site)
     found = [kinds.result(row, evidence, hashes) for row in criteria.rows]
-    ended = [stage.ended for name in STAGES if (stage := evidence.stage(name))]
-    reports = evidence.inventory.hosts if evidence.inventory else {}
-    pools = begun.site.pools
+    for row in found:
+        ours = usual[row["id"]]
+        row["own_words"] = any(row[key] not in ("", getattr(ours, key)) for key in ("measured", "source"))
+    reports, pools = evidence.inventory.hosts, begun.site.pools
     workers = {name: pool for pool, each in pools.items() for name in each.workers}
     if foreign := sorted(reports.keys() - workers.keys()):
         raise Untrusted(f"the inventory has {foreign[0]!r}, which is no worker of the site")
     installed = {each.owner.install_id for each in reports.values()}
     if len(installed) > 1:
         raise Untrusted("the inventory has workers of several clusters")
-    logs = [
-        log for stage in STAGES for pool in pools if (log := or_none(partial(evidence.judged, stage, pool)))
-    ]
-    said = {log.verdict.simulated for log in logs} | {_told(each, "simulated") for each in reports.values()}
-    printed = [each for stage in STAGES if (each := or_none(partial(evidence.printed, stage)))]
-    said |= {str(host.get("simulated") or "") for each in printed for host in each.hosts.values()}
-    versions: dict[str, str | None] = {}
-    for log in logs:
-        settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
-        versions |= {key: settings[key] for key in VERSIONS if settings.get(key)}
-    here = {row.id for row in criteria.rows}
+    said, versions, ended = (
+        {_told(each, "simulated") for each in reports.values()},
+        dict[str, str](),
+        [begun.began],
+    )
+    for name in STAGES:
+        if stage := evidence.stage(name):
+            ended.append(stage.ended)
+        if printed := or_none(partial(evidence.printed, name)):
+            said |= {str(host.get("simulated") or "") for host in printed.hosts.values()}
+        for pool in pools:
+            if log := or_none(partial(evidence.judged, name, pool)):
+                said.add(log.verdict.simulated)
+                settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
+                versions |= {key: value for key in VERSIONS if (value := settings.get(key))}
     # Also rows that this release has, and the one that ran it does not name.
-    taken_out = [
-        each for each in dict.fromkeys((*begun.rows, *contract.offered(begun.site))) if each not in here
-    ]
-    usual = contract.possible(begun.site)
-    for row in found:
-        ours = usual[row["id"]]
-        row["own_words"] = row["measured"] not in ("", ours.measured) or row["source"] not in (
-            "",
-            ours.source,
-        )
+    here, all_rows = {row.id for row in criteria.rows}, (*begun.rows, *contract.offered(begun.site))
+    taken_out = [name for name in dict.fromkeys(all_rows) if name not in here]
     quarantined = {name: why for pool in pools.values() for name, why in pool.quarantined.items()}
     left_out = {name: f"in quarantine: {why}" for name, why in quarantined.items()}
     left_out |= kinds.failed_nodes(found)
@@ -88,7 +85,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         "cluster": begun.site.cluster,
         "cluster_id": next(iter(installed), "") or None,
         "began": begun.began,
-        "ended": max(ended, default=begun.began),
+        "ended": max(ended),
         "busbar": {**begun.busbar, "judge": JUDGE},
         "versions": versions,
         "criteria": {"file": CRITERIA, "sha256": hashes[CRITERIA]},
@@ -111,7 +108,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
 
 def _node(evidence: Evidence, name: str) -> dict[str, Any]:
     """The parts of a worker, for a list of parts."""
-    report = evidence.inventory.hosts.get(name) if evidence.inventory else None
+    report = evidence.inventory.hosts.get(name)
     if report is None:
         met = [found.hosts[name].machine for _, found in evidence.met if name in found.hosts]
         return {"machine": met[-1] if met else None}
@@ -128,9 +125,9 @@ def _node(evidence: Evidence, name: str) -> dict[str, Any]:
     }
 
 
-def _told(report: Report | None, key: str) -> str | None:
+def _told(report: Report, key: str) -> str | None:
     """A text that the script of accept has reported."""
-    found = report.also.get(key) if report else None
+    found = report.also.get(key)
     return found if found and isinstance(found, str) else None
 
 
@@ -199,10 +196,7 @@ def contents(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The acceptance, and the text of every file that is computed from the evidence."""
     evidence = Evidence(folder)
     found = acceptance(folder, evidence, hashes_of(files_of(folder)))
-    return found, {
-        ACCEPTANCE: json.dumps(found, indent=1) + "\n",
-        REPORT: report(found, evidence) + "\n",
-    }
+    return found, {ACCEPTANCE: json.dumps(found, indent=1) + "\n", REPORT: report(found, evidence) + "\n"}
 
 
 def write(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -34,6 +34,7 @@ from stacks.accept.package.site import Site
 FOLDER = "evidence"
 INVENTORY = "inventory"
 RUN, STAGE, HOSTS, PRINTED = "run.json", "stage.json", "hosts.json.zst", "printed.json.zst"
+MACHINES_FILES = "machines-*.json.zst"
 LOG_FILES = (LOG, SOURCE)
 # The last stage, whose rows say whether the machines are still the same.
 MACHINES = "machines"
@@ -77,6 +78,11 @@ class Begun(OfRun):
     rows: tuple[str, ...]
     options: dict[str, str] = Field(default={})
 
+    def job(self, stage: str, pool: str, part: str = "") -> str:
+        """The begin of the names of a stage's jobs in a pool; PART: of a segment of a soak."""
+        number = [*self.site.pools].index(pool)
+        return f"{self.run}-{WHOLE.get(stage, stage)}{number}{part and f'-{part}'}"
+
 
 class Stage(OfRun):
     """A stage, written when it has ended. `notes`: pool -> why it was not run there."""
@@ -92,18 +98,27 @@ class Stage(OfRun):
         return time_of(self.began) - SKEW_SECONDS, time_of(self.ended) + SKEW_SECONDS
 
 
-class Inventory(OfRun):
-    """The reports of the workers (busbar.preflight.report). `failed`: host -> why there is none."""
+Each = TypeVar("Each")
+Read = TypeVar("Read", bound=OfRun)
 
-    hosts: dict[str, Report]
+
+class OfHosts(OfRun, Generic[Each]):
+    """What hosts have told in a stage. `failed`: host -> why it has told nothing."""
+
+    hosts: dict[str, Each]
     failed: dict[str, str] = Field(default={})
 
+    def silent(self, workers: Iterable[str], what: str = "no result") -> list[str]:
+        """The workers that have told nothing, each with the reason."""
+        return [self.failed.get(name, f"{name}: {what}") for name in workers if name not in self.hosts]
 
-class Printed(OfRun):
-    """The output of a script of accept on hosts. `failed`: host -> why there is none."""
 
-    hosts: dict[str, dict[str, Any]]
-    failed: dict[str, str] = Field(default={})
+class Inventory(OfHosts[Report]):
+    """The reports of the workers (busbar.preflight.report)."""
+
+
+class Printed(OfHosts[dict[str, Any]]):
+    """The output of a script of accept on hosts."""
 
 
 class Machine(OutputModel):
@@ -115,12 +130,10 @@ class Machine(OutputModel):
     hcas: tuple[str, ...] = ()
 
 
-class Machines(OfRun):
-    """The workers as a stage has met them. `failed`: host -> why it is not known who it is."""
+class Machines(OfHosts[Machine]):
+    """The workers as a stage has met them."""
 
     at: str
-    hosts: dict[str, Machine]
-    failed: dict[str, str] = Field(default={})
 
 
 class Changes(NamedTuple):
@@ -132,10 +145,6 @@ class Changes(NamedTuple):
     exchanged: dict[str, tuple[int, str]]
     reboots: list[str]
     known: dict[str, Machine]
-
-
-Read = TypeVar("Read", bound=OfRun)
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -207,12 +216,6 @@ def parts_of(also: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def machines_files(folder: Path) -> list[Path]:
-    """The files on the machines of a stage, and the one to be written next."""
-    there = sorted(folder.glob("machines-*.json.zst"))
-    return [*there, folder / f"machines-{len(there):03}.json.zst"]
-
-
 def files_of(folder: Path) -> dict[str, Path]:
     """Path below FOLDER -> file, of all files. Raises Untrusted for anything but plain files and folders.
 
@@ -279,13 +282,13 @@ class Evidence:
         raise Untrusted(f"{FOLDER}/{RUN} is missing")
 
     @cached_property
-    def inventory(self) -> Inventory | None:
-        """The inventory; None without one."""
-        return self.read(Inventory, f"{INVENTORY}/{HOSTS}")
+    def inventory(self) -> Inventory:
+        """The inventory; of no host without one."""
+        return self.read(Inventory, f"{INVENTORY}/{HOSTS}") or Inventory(run=self.begun.run, hosts={})
 
-    def printed(self, stage: str) -> Printed | None:
-        """The output of the hosts in a stage; None without it."""
-        return self.read(Printed, f"{stage}/{PRINTED}")
+    def printed(self, stage: str) -> Printed:
+        """The output of the hosts in a stage; of no host without it."""
+        return self.read(Printed, f"{stage}/{PRINTED}") or Printed(run=self.begun.run, hosts={})
 
     def stage(self, name: str) -> Stage | None:
         """A stage that has ended; None if it has not. The stage that asks counts as ended."""
@@ -300,15 +303,16 @@ class Evidence:
     def met(self) -> list[tuple[str, Machines]]:
         """Each stage with the workers as it has met them, in order of time."""
         found: list[tuple[str, Machines]] = []
-        if self.inventory and (first := self.stage(INVENTORY)):
+        if self.inventory.hosts and (first := self.stage(INVENTORY)):
             hosts = {name: machine_of(report.also) for name, report in self.inventory.hosts.items()}
             found.append((INVENTORY, Machines(run=self.begun.run, at=first.began, hosts=hosts)))
-        for folder in sorted(self.folder.iterdir()):
-            for path in machines_files(folder)[:-1]:
-                stage, asked = self.stage(folder.name), self.read(Machines, f"{folder.name}/{path.name}")
-                if stage and asked and not stage.began <= asked.at <= stage.ended:
-                    raise Untrusted(f"{folder.name}/{path.name} is of {asked.at}, not in its stage")
-                found += [(folder.name, asked)] if asked else []
+        for path in sorted(self.folder.glob(f"*/{MACHINES_FILES}")):
+            name, where = path.parent.name, f"{path.parent.name}/{path.name}"
+            stage, asked = self.stage(name), self.read(Machines, where)
+            if stage and asked:
+                if not stage.began <= asked.at <= stage.ended:
+                    raise Untrusted(f"{where} is of {asked.at}, not in its stage")
+                found.append((name, asked))
         return sorted(found, key=lambda each: each[1].at)
 
     def changes(self, pool: str) -> Changes:
@@ -316,23 +320,20 @@ class Evidence:
         found = Changes({}, [], {})
         for place, (stage, asked) in enumerate(self.met):
             for name in self.begun.site.pools[pool].workers:
-                if (now := asked.hosts.get(name)) is None or name in found.exchanged:
+                now = asked.hosts.get(name)
+                if now is None or name in found.exchanged:
                     continue
-                was = found.known.setdefault(name, now)
-                since = f"since stage {stage} ({asked.at})"
+                was, since = found.known.setdefault(name, now), f"since stage {stage} ({asked.at})"
+                other = [part for part in now.gpus if was.gpus and part not in was.gpus]
+                other += [part for part in now.hcas if was.hcas and part not in was.hcas]
                 if now.machine != was.machine:
                     found.exchanged[name] = place, f"{name} is another machine {since}"
-                for old, new in ((was.gpus, now.gpus), (was.hcas, now.hcas)):
-                    if old and (other := [part for part in new if part not in old]):
-                        found.exchanged.setdefault(name, (place, f"{name} has another {other[0]} {since}"))
+                elif other:
+                    found.exchanged[name] = place, f"{name} has another {other[0]} {since}"
                 if was.boot and now.boot not in ("", was.boot):
                     found.reboots.append(f"{name} before stage {stage}")
-                found.known[name] = Machine(
-                    machine=was.machine,
-                    boot=now.boot or was.boot,
-                    gpus=was.gpus or now.gpus,
-                    hcas=was.hcas or now.hcas,
-                )
+                shown = {key: getattr(was, key) or getattr(now, key) for key in ("gpus", "hcas")}
+                found.known[name] = was.model_copy(update={"boot": now.boot or was.boot, **shown})
         return found
 
     def doubt(self, stage: str, pool: str) -> str:
@@ -347,9 +348,20 @@ class Evidence:
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""
         key = stage, pool, part
-        if key not in self._judged and (found := self._judge(*key)):
-            self._judged[key] = found
-        return self._judged.get(key)
+        if key not in self._judged:
+            with self._opened(*key) as (archive, where, record):
+                again = judge_archive(archive) if record else None
+                if record is None or again is None:
+                    return None
+                log, verdict = again
+                for names in log.evidence.hcas_of_host.values():
+                    self._know(f"{where}/{LOG}", pool, names)
+            tables: dict[str, list[Table]] = {}
+            for run in log.runs:
+                if run.rows and (name := infer(run).name) and run.busbw is not None:
+                    tables.setdefault(name, []).append(_table(run, run.busbw))
+            self._judged[key] = Judged(verdict, record, tables)
+        return self._judged[key]
 
     def runs(self, stage: str, pool: str) -> list[Runs]:
         """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""
@@ -359,28 +371,11 @@ class Evidence:
 
     def parts(self, stage: str, pool: str) -> list[str]:
         """The names of the folders of the jobs of a stage, in order."""
-        folder = self.folder / stage / pool
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-
-    def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
-        archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}{part and f'/{part}'}"
-        with judging(where):
-            record = self._record(archive, where, stage, pool, part)
-            found = judge_archive(archive) if record else None
-            if record is None or found is None:
-                return None
-            for names in found[0].evidence.hcas_of_host.values():
-                self._know(f"{where}/{LOG}", pool, names)
-        tables: dict[str, list[Table]] = {}
-        for run in found[0].runs:
-            if run.rows and (name := infer(run).name) and run.busbw is not None:
-                tables.setdefault(name, []).append(_table(run, run.busbw))
-        return Judged(found[1], record, tables)
+        return sorted(path.name for path in (self.folder / stage / pool).glob("*/"))
 
     def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
-        archive, where = Archive(self.folder / stage / pool / part), f"{stage}/{pool}/{part}"
-        with judging(where):
-            if (record := self._record(archive, where, stage, pool, part)) is None:
+        with self._opened(stage, pool, part) as (archive, where, record):
+            if record is None:
                 raise Untrusted(f"{where} has no complete log")
             places, nodes = self.begun.site.pools[pool].rail_groups, {*record.nodes}
             names = dict.fromkeys(filter(None, map(group_begins, archive.log_lines())))
@@ -394,25 +389,28 @@ class Evidence:
         found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
         return Runs(found, log.hcas, record)
 
+    @contextmanager
+    def _opened(self, stage: str, pool: str, part: str) -> Iterator[tuple[Archive, str, Record | None]]:
+        """A folder of a job, its path, and the record of its complete log. Any fault raises Untrusted."""
+        where = f"{stage}/{pool}{part and f'/{part}'}"
+        archive = Archive(self.folder / where)
+        with judging(where):
+            yield archive, where, self._record(archive, where, stage, pool, part)
+
     def _record(self, archive: Archive, where: str, stage: str, pool: str, part: str) -> Record | None:
         """The record of a complete log, which is of this run; None without one."""
-        if not has_log(archive):
+        record = Record.model_validate(read_json(archive.folder / SOURCE)) if has_log(archive) else None
+        if record is None or not record.complete:
             return None
-        record = Record.model_validate(read_json(archive.folder / SOURCE))
-        if not record.complete:
-            return None
-        job = record.settings.get(JOB, "")
+        job, ended = record.settings.get(JOB, ""), self.stage(stage)
         workers = [f"{job}-worker-{index}" for index in range(len(record.nodes))]
-        of = job_of(
-            self.begun.run, stage, [*self.begun.site.pools].index(pool), part if stage == SOAK else ""
-        )
+        of = self.begun.job(stage, pool, part if stage == SOAK else "")
         if f"-{of}-" not in job or record.expectation.get("hosts") != workers:
             raise Untrusted(f"{where} is the log of job {job[:80]!r}, expected one of {self.begun.run}")
         if not record.nodes or not {*record.nodes} <= {*self.begun.site.pools[pool].workers}:
             raise Untrusted(f"{where} was measured on other nodes than workers of pool {pool}")
         self._compare(where, pool, record, stage)
         # The cluster's clock says when a job was created.
-        ended = self.stage(stage)
         if not ended or not ended.limits[0] <= time_of(record.measured_at or "") <= ended.limits[1]:
             raise Untrusted(f"{where} was measured at {record.measured_at}, not in its stage")
         return record
@@ -433,10 +431,14 @@ class Evidence:
                 raise Contradiction(f"{where}/{SOURCE} {said}"[:400])
         self._know(where, pool, given.get("hcas") or ())
 
+    def reports(self, pool: str) -> dict[str, Report]:
+        """The reports of the workers of a pool."""
+        hosts = self.inventory.hosts
+        return {name: hosts[name] for name in self.begun.site.pools[pool].workers if name in hosts}
+
     def _know(self, where: str, pool: str, names: Iterable[str]) -> None:
         """Compare the names of HCAs with those of the inventory, where it has any. Raises Contradiction."""
-        hosts = self.inventory.hosts if self.inventory else {}
-        reports = [hosts[name] for name in self.begun.site.pools[pool].workers if name in hosts]
+        reports = self.reports(pool).values()
         known = {each.name for report in reports for each in report.hcas}
         known |= {str(each.get("name")) for report in reports for each in parts_of(report.also, "hcas")}
         parts = {part.partition(":")[0] for name in names for part in name.split("+")}
@@ -473,16 +475,11 @@ def judging(where: str) -> Iterator[None]:
         raise Untrusted(f"{where} cannot be judged: {type(error).__name__}") from None
 
 
-def or_none(read: Callable[[], Found]) -> Found | None:
+def or_none(read: Callable[[], Each]) -> Each | None:
     """What is read, or None where it cannot be trusted: its rows say why."""
     with suppress(Untrusted):
         return read()
     return None
-
-
-def job_of(run: str, stage: str, pool: int, part: str = "") -> str:
-    """The begin of the names of a stage's jobs, by the number of its pool; PART: of a segment of a soak."""
-    return f"{run}-{WHOLE.get(stage, stage)}{pool}{part and f'-{part}'}"
 
 
 def _table(run: Run, busbw: float) -> Table:

@@ -12,11 +12,21 @@ from busbar.config.types import Float, Text
 from busbar.models import ConfigModel
 from busbar.preflight.report import Report
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import FOLDER, MACHINES, Contradiction, Evidence, Judged, Untrusted
+from stacks.accept.package.evidence import (
+    FOLDER,
+    MACHINES,
+    Contradiction,
+    Evidence,
+    Judged,
+    OfHosts,
+    Untrusted,
+)
 from stacks.accept.package.site import Pool
 
 # The stages that name single nodes, which later stages leave out.
 OF_NODES = ("nvlink", "pairs", "rails")
+# Criteria may ask for more nodes than are left of those that were bought.
+MOST_NODES = 10_000.0
 Outcome = Literal["pass", "fail", "unknown", "not run"]
 
 
@@ -68,8 +78,7 @@ class Question:
     @property
     def reports(self) -> dict[str, Report]:
         """The reports of the pool's workers."""
-        found = self.evidence.inventory
-        return {name: found.hosts[name] for name in self.pool.workers if found and name in found.hosts}
+        return self.evidence.reports(self.name)
 
     def log(self, stage: str) -> Judged:
         """The judged log of the pool in a stage. Raises Untrusted without a complete one."""
@@ -84,7 +93,7 @@ class Question:
 
 
 Find = Callable[[Question], Finding]
-Look = Callable[[Pool, Report], Iterator[tuple[Outcome, str]]]
+Look = Callable[[Pool, Any], Iterator[tuple[Outcome, str]]]
 
 
 @dataclass(frozen=True)
@@ -126,27 +135,37 @@ def kind(name: str, *about: Any, **more: Any) -> Callable[[Find], Find]:
     return add
 
 
-def on_each(look: Look) -> Find:
-    """A kind that looks at the report of each worker."""
+def counting(name: str, measured: str, **more: Any) -> Callable[[Find], Find]:
+    """Register a kind that counts nodes: by default all must be there that are not in quarantine."""
+    source = "hosts.workers, without those in quarantine"
+    return kind(name, measured, "nodes", lambda pool: len(pool.workers), source, MOST_NODES, **more)
+
+
+def on_each(
+    look: Look,
+    told: Callable[[Question], OfHosts[Any]] = lambda asked: asked.evidence.inventory,
+    lacking: str = "no report",
+) -> Find:
+    """A kind that looks at what each worker has told: a problem counts, then a fact that is missing."""
 
     def find(asked: Question) -> Finding:
-        reports, pool = asked.reports, asked.pool
-        said = [(state, f"{name}: {what}") for name in reports for state, what in look(pool, reports[name])]
-        said += [("unknown", f"{name}: no report") for name in pool.workers if name not in reports]
-        return worst(said, pool)
+        found, workers = told(asked), asked.pool.workers
+        said: list[tuple[Outcome, str]] = [
+            (state, f"{name}: {what}")
+            for name in workers
+            if name in found.hosts
+            for state, what in look(asked.pool, found.hosts[name])
+        ]
+        said += [("unknown", text) for text in found.silent(workers, lacking)]
+        states: tuple[Outcome, ...] = ("fail", "unknown", "not run")
+        for state in states:
+            if texts := [text for each, text in said if each == state]:
+                return Finding(state, sentences(texts, 8))
+        if not workers:
+            return Finding("unknown", "the pool has no workers")
+        return Finding("pass", f"good on {counted(len(workers), 'node')}")
 
     return find
-
-
-def worst(said: Sequence[tuple[Outcome, str]], pool: Pool) -> Finding:
-    """The finding on what was said of a pool: a problem, then a missing fact, then what was not run."""
-    states: tuple[Outcome, ...] = ("fail", "unknown", "not run")
-    for state in states:
-        if texts := [text for each, text in said if each == state]:
-            return Finding(state, sentences(texts, 8))
-    if not pool.workers:
-        return Finding("unknown", "the pool has no workers")
-    return Finding("pass", f"good on {counted(len(pool.workers), 'node')}")
 
 
 def sentences(items: Sequence[str], limit: int = 4) -> str:
@@ -158,16 +177,6 @@ def sentences(items: Sequence[str], limit: int = 4) -> str:
 def but(missing: Sequence[str]) -> str:
     """The end of a reason that names what is missing."""
     return f"; not {listed(missing)}" if missing else ""
-
-
-# Criteria may ask for more nodes than are left of those that were bought.
-MOST_NODES = 10_000.0
-
-
-def counting(name: str, measured: str, **more: Any) -> Callable[[Find], Find]:
-    """Register a kind that counts nodes: by default all must be there that are not in quarantine."""
-    source = "hosts.workers, without those in quarantine"
-    return kind(name, measured, "nodes", lambda pool: len(pool.workers), source, MOST_NODES, **more)
 
 
 def failed_nodes(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -4,49 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from busbar.cli.k3s import spec_of_stack
+from busbar.cli.stackfile import cluster_api
+from busbar.config import Cluster
+from busbar.config.cluster import Validation
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
+from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, measure, plan_pool, read_facts
+from busbar.fabric.measure.run import find, remove
+from busbar.hosts.inventory import Host
 from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.hosts.remote import Hosts, on_each
+from busbar.kube.client import RestApi, connect
 from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, wait_until
+from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT
 from busbar.text import counted
-from stacks.accept.package.evidence import (
-    FOLDER,
-    INVENTORY,
-    LOG_FILES,
-    SEGMENT,
-    STAGE,
-    TIME,
-    Evidence,
-    Machine,
-    Machines,
-    Printed,
-    Stage,
-    digest_of,
-    machine_of,
-    machines_files,
-    write_json,
-)
+from stacks.accept.package import evidence as kept
+from stacks.accept.package.evidence import Begun, Evidence, Machine, Machines, Printed, machine_of
 from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, result
-from stacks.accept.package.site import Site, validation_of
+from stacks.accept.package.site import Pool, validation_of
 
-if TYPE_CHECKING:
-    from busbar.config import Cluster
-    from busbar.config.cluster import Validation
-    from busbar.fabric.measure import Plan
-    from busbar.hosts.inventory import Host
-    from busbar.kube.client import RestApi
-    from busbar.preflight.spec import Spec
-
-QUARANTINED = "every worker is in quarantine"
 # Seconds of the question of who a host is.
 ASK_SECONDS = 90
 # Seconds of the start of all pods of a job, at 440 nodes that have the image.
@@ -64,8 +49,7 @@ class Running:
     """
 
     folder: Path
-    run: str
-    site: Site
+    begun: Begun
     file: StackFile
     cluster: Cluster
     idle: bool
@@ -78,19 +62,24 @@ class Running:
     @cached_property
     def spec(self) -> Spec:
         """The spec of preflight, with the login. Raises SecretError."""
-        from busbar.cli.k3s import spec_of_stack
-
         return spec_of_stack(self.file, self.cluster)
 
     @cached_property
     def api(self) -> RestApi:
         """A client of the cluster. Raises SecretError and UnknownState."""
-        from busbar.cli.stackfile import cluster_api
-        from busbar.kube.client import connect
-
         if self.kubeconfig:
             return connect({"KUBECONFIG": str(self.kubeconfig)})
         return cluster_api(self.file, self.cluster)
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self.begun.run
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        """The pools with workers that are not in quarantine."""
+        return {name: pool for name, pool in self.begun.site.pools.items() if pool.workers}
 
     @property
     def options(self) -> str:
@@ -98,32 +87,120 @@ class Running:
         own = self.file.project / ".busbar" / self.file.stack / "kubeconfig"
         return f" --kubeconfig {self.kubeconfig or own}"
 
+    def good(self, pool: str) -> list[str]:
+        """The workers of a pool that fail no row alone, of the stages of nodes, pairs and rails."""
+        return [name for name in self.pools[pool].workers if name not in self._bad]
+
     @cached_property
-    def bad(self) -> dict[str, str]:
-        """Node -> the row that it fails alone, of the stages of nodes, pairs and rails that have ended."""
+    def _bad(self) -> Mapping[str, str]:
         evidence = Evidence(self.folder)
         return failed_nodes(result(row, evidence, {}) for row in self.rows if row.parts[0] in OF_NODES)
 
-    def good(self, pool: str) -> list[str]:
-        """The workers of a pool without those that are bad."""
-        return [name for name in self.site.pools[pool].workers if name not in self.bad]
-
     def at(self, stage: str) -> Path:
-        """The folder of a stage's evidence."""
-        return self.folder / FOLDER / stage
+        """The folder of a stage."""
+        return self.folder / kept.FOLDER / stage
 
+    def on_hosts(
+        self, names: Sequence[str], verb: str, seconds: int, *, script: str = "measure", **values: str
+    ) -> Printed:
+        """The output of a script, run on all these hosts at once. Raises ScriptError for the bastion."""
+        chosen = [host for host in self.spec.hosts if host.name in names]
 
-def now() -> str:
-    """The time."""
-    return datetime.now(UTC).strftime(TIME)
+        async def ask() -> list[dict[str, Any] | str]:
+            async with Hosts.open(self.spec.login) as hosts:
+
+                async def one(host: Host) -> dict[str, Any]:
+                    return await hosts.run(
+                        host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds
+                    )
+
+                return await on_each(chosen, one, at_once=CONCURRENT if script == "soak" else None)
+
+        found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
+        return Printed(
+            run=self.run,
+            hosts={name: each for name, each in found.items() if not isinstance(each, str)},
+            failed={name: each for name, each in found.items() if isinstance(each, str)},
+        )
+
+    def ask_machines(self, at: str) -> Machines:
+        """Ask every worker who it is, and for its parts; without a login the API knows its machine id."""
+        workers = [name for pool in self.pools.values() for name in pool.workers]
+        if self.logs_in:
+            printed = self.on_hosts(workers, "ask", ASK_SECONDS, script="inventory")
+            known = {name: machine_of(each) for name, each in printed.hosts.items()}
+            return Machines(run=self.run, at=at, hosts=known, failed=printed.failed)
+        known, failed = {}, {name: f"{name}: its Node has no machine id" for name in workers}
+        for node in self.api.list("/api/v1/nodes"):
+            name, info = node["metadata"]["name"], (node.get("status") or {}).get("nodeInfo") or {}
+            if name in failed and info.get("machineID"):
+                machine = kept.digest_of(info["machineID"])
+                known[name] = Machine(machine=machine, boot=info.get("bootID") or "")
+                del failed[name]
+        return Machines(run=self.run, at=at, hosts=known, failed=failed)
+
+    def clean_up(self, *jobs: str) -> None:
+        """Remove the jobs that a killed process may have left, by the begin of their names."""
+        begins, limit = tuple(f"{job}-" for job in jobs), Deadline(self.clock, PATIENCE_SECONDS)
+        found = wait_until(lambda: find(self.api), limit, poll_seconds=2)
+        remove(self.api, [each for each in found if each.run.startswith(begins)], limit, self.say)
+
+    def plan(
+        self,
+        pool: str,
+        job: str,
+        validation: Validation,
+        *,
+        nodes: Sequence[str] | None = None,
+        begun_on: Sequence[str] = (),
+        wait: bool = True,
+    ) -> Plan:
+        """The job on these nodes, else on all good ones of the pool; with WAIT as soon as they are free.
+
+        BEGUN_ON: the nodes of a job that has begun.
+        """
+        more: dict[str, Any] = {
+            "validation": validation, "own_namespace": self.kubeconfig is not None, "idle": self.idle,
+            "project": self.file.project,
+        }  # fmt: skip
+        inventory, asked = HostInventory.of(self.cluster), self.good(pool) if nodes is None else nodes
+        if begun_on:
+            return plan_pool(None, inventory, pool, job, nodes=begun_on, **more)
+
+        def look() -> Plan | Pending:
+            facts = read_facts(self.api, None, idle=self.idle)
+            found = plan_pool(facts, inventory, pool, job, nodes=asked, partly=True, **more)
+            held = len(asked) - len(found.job.nodes) - len(found.missing)
+            if wait and held and not self.idle:
+                return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
+            if wait and not found.job.nodes:
+                raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
+            return found
+
+        seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
+        return wait_until(look, Deadline(self.clock, seconds), poll_seconds=10, progress=self.say)
+
+    def free_nodes(self, pool: str, *, wait: bool = True) -> tuple[str, ...]:
+        """The nodes of the pool whose GPUs are free; with WAIT as a measurement waits for them."""
+        validation = validation_of(self.cluster.validation_of(pool))
+        return tuple(self.plan(pool, f"{self.run}-free", validation, wait=wait).job.nodes)
+
+    def measure(self, plan: Plan, folder: Path, say: Callable[[str], None] | None = None, **how: Any) -> None:
+        """Run a job, and keep its log and record in FOLDER. HOW, and what is raised: as `measure`."""
+        try:
+            measure(self.api, plan, str(folder), self.clock, say or self.say, options=self.options, **how)
+        except LeftBehind as left:
+            self.say(f"warning: {left}")
+        keep_logs(folder)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A stage. `run` returns pool -> why it was not run there. `seconds`: of a pool with so many nodes.
+    """A stage: `run` measures and writes evidence, and returns pool -> why it was not run there.
 
-    `continues`: its evidence is kept after an interruption; it takes the hours of the soak besides.
-    `logs_in`: it needs a login to the hosts.
+    It gets no pool without workers. `seconds`: planned for a number of nodes on a healthy cluster.
+    `continues`: an interrupted one goes on from what it has kept, and its time counts from the begin of the
+    run. `logs_in`: it needs a login to the hosts.
     """
 
     name: str
@@ -137,122 +214,33 @@ class Planned:
 def run_stage(planned: Planned, on: Running) -> None:
     """Run a stage that has not ended, and mark its end. Raises NoVerdict."""
     folder, at = on.at(planned.name), now()
-    began = at
-    if planned.continues:
-        began = Evidence(on.folder).begun.began
-    else:
+    if not planned.continues:
         shutil.rmtree(folder, ignore_errors=True)
     on.say(f"stage {planned.name}")
+    pools = on.begun.site.pools
+    notes = {name: "every worker is in quarantine" for name in pools if name not in on.pools}
     try:
-        if planned.name != INVENTORY:
-            write_json(machines_files(folder)[-1], ask_machines(on, at))
-        no_login = planned.logs_in and not on.logs_in
-        notes = dict.fromkeys(on.site.pools, "no login") if no_login else planned.run(on)
+        if planned.name != kept.INVENTORY:
+            asked = len([*folder.glob(kept.MACHINES_FILES)])
+            kept.write_json(folder / f"machines-{asked:03}.json.zst", on.ask_machines(at))
+        if planned.logs_in and not on.logs_in:
+            notes = dict.fromkeys(pools, "no login")
+        elif on.pools:
+            notes |= planned.run(on)
     except NoVerdict as error:
         raise NoVerdict(f"stage {planned.name}: {error}; the same command continues here") from error
-    write_json(folder / STAGE, Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes))
-
-
-def measure_on(
-    on: Running, names: Iterable[str], verb: str, seconds: int, *, script: str = "measure", **values: str
-) -> Printed:
-    """The output of the script, which runs on all these hosts at once. Raises ScriptError for the bastion."""
-    chosen = [host for host in on.spec.hosts if host.name in {*names}]
-
-    async def ask() -> list[dict[str, Any] | str]:
-        async with Hosts.open(on.spec.login) as hosts:
-
-            async def one(host: Host) -> dict[str, Any]:
-                return await hosts.run(host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds)
-
-            return await on_each(chosen, one, at_once=CONCURRENT if script == "soak" else None)
-
-    found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
-    return Printed(
-        run=on.run,
-        hosts={name: each for name, each in found.items() if not isinstance(each, str)},
-        failed={name: each for name, each in found.items() if isinstance(each, str)},
-    )
-
-
-def ask_machines(on: Running, at: str) -> Machines:
-    """Ask every worker who it is, and for its GPUs and HCAs; without a login the API knows its machine id."""
-    workers = [name for pool in on.site.pools.values() for name in pool.workers]
-    if on.logs_in:
-        printed = measure_on(on, workers, "ask", ASK_SECONDS, script="inventory")
-        known = {name: machine_of(each) for name, each in printed.hosts.items()}
-        return Machines(run=on.run, at=at, hosts=known, failed=printed.failed)
-    infos = {
-        node["metadata"]["name"]: (node.get("status") or {}).get("nodeInfo") or {}
-        for node in on.api.list("/api/v1/nodes")
-    }
-    known = {
-        name: Machine(machine=digest_of(infos[name]["machineID"]), boot=infos[name].get("bootID") or "")
-        for name in workers
-        if infos.get(name, {}).get("machineID")
-    }
-    failed = {name: f"{name}: its Node has no machine id" for name in workers if name not in known}
-    return Machines(run=on.run, at=at, hosts=known, failed=failed)
-
-
-def clean_up(on: Running, jobs: Iterable[str]) -> None:
-    """Remove the jobs that a killed process may have left, by the begin of their names."""
-    from busbar.fabric.measure.run import find, remove
-
-    begins, limit = tuple(f"{job}-" for job in jobs), Deadline(on.clock, PATIENCE_SECONDS)
-    found = wait_until(lambda: find(on.api), limit, poll_seconds=2)
-    remove(on.api, [each for each in found if each.run.startswith(begins)], limit, on.say)
+    began = on.begun.began if planned.continues else at
+    ended = kept.Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
+    kept.write_json(folder / kept.STAGE, ended)
 
 
 def keep_logs(folder: Path) -> None:
     """Remove whatever is made again from the logs, such as a verdict and its page."""
     for path in folder.rglob("*"):
-        if path.is_file() and path.name not in (*LOG_FILES, SEGMENT):
+        if path.is_file() and path.name not in (*kept.LOG_FILES, kept.SEGMENT):
             path.unlink()
 
 
-def free_nodes(on: Running, pool: str, *, wait: bool = True) -> tuple[str, ...]:
-    """The nodes of the pool whose GPUs are free; with WAIT as a measurement waits for them."""
-    validation = validation_of(on.cluster.validation_of(pool))
-    return tuple(plan_when_free(on, pool, f"{on.run}-free", validation, wait=wait).job.nodes)
-
-
-def plan_when_free(
-    on: Running,
-    pool: str,
-    job: str,
-    validation: Validation,
-    *,
-    wait: bool = True,
-    begun_on: Sequence[str] = (),
-    nodes: Sequence[str] | None = None,
-) -> Plan:
-    """The job on these nodes, else on all good ones of the pool, as soon as they are free.
-
-    BEGUN_ON: the nodes of a job that has begun.
-    """
-    from busbar.fabric.measure import CannotMeasure, plan_pool, read_facts
-
-    more: dict[str, Any] = {
-        "validation": validation,
-        "own_namespace": on.kubeconfig is not None,
-        "project": on.file.project,
-    }
-    inventory, asked = HostInventory.of(on.cluster), on.good(pool) if nodes is None else nodes
-    if begun_on:
-        return plan_pool(None, inventory, pool, job, nodes=begun_on, idle=on.idle, **more)
-
-    def look() -> Plan | Pending:
-        facts = read_facts(on.api, None, idle=on.idle)
-        found = plan_pool(facts, inventory, pool, job, nodes=asked, idle=on.idle, partly=True, **more)
-        held = len(asked) - len(found.job.nodes) - len(found.missing)
-        if not wait:
-            return found
-        if held and not on.idle:
-            return Pending(f"pods hold GPUs of {counted(held, 'node')}: {'; '.join(found.notes)}")
-        if not found.job.nodes:
-            raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
-        return found
-
-    seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
-    return wait_until(look, Deadline(on.clock, seconds), poll_seconds=10, progress=on.say)
+def now() -> str:
+    """The time as the evidence has it."""
+    return datetime.now(UTC).strftime(kept.TIME)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -24,12 +24,10 @@ from busbar.fabric.localise import Kind
 from busbar.fabric.measure import Request, plan, read_facts
 from busbar.hosts.inventory import Inventory
 from busbar.judge.nccl import Expectation
+from busbar.kube.client import RestApi
 from busbar.manifests import nccljob
 from busbar.models import OutputModel
 from busbar.preflight.spec import HostRequirements, requirements_key, spec_of
-
-if TYPE_CHECKING:
-    from busbar.kube.client import RestApi
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 # The expectation of a log has these besides, by its job.
@@ -90,8 +88,11 @@ class Site(OutputModel):
     pools: dict[str, Pool]
 
     @classmethod
-    def of(cls, stack: str, cluster: Cluster, **known: int) -> Site:
-        """The facts of a stack from its configuration. KNOWN: requirements of hosts in place of its own."""
+    def of(cls, stack: str, cluster: Cluster, soak_hours: float = 0.0, **known: int) -> Site:
+        """The facts of a stack from its configuration, with a soak of so many hours.
+
+        KNOWN: requirements of hosts in place of its own.
+        """
         inventory = Inventory.of(cluster)
         requirements = spec_of(cluster).requirements
         pools, places = {}, {host.name: host.topology.rail_group for host in cluster.hosts.workers}
@@ -118,13 +119,9 @@ class Site(OutputModel):
                     if validation.required_transport != "socket" or not kind.startswith("rail_")
                 },
                 rail_groups={each: groups[each] for each in workers if each in groups},
+                soak_hours=soak_hours,
             )
         return cls(stack=stack, cluster=cluster.name, pools=pools)
-
-    def soaked(self, hours: float) -> Site:
-        """The same with a soak of so many hours of each pool."""
-        pools = {name: pool.model_copy(update={"soak_hours": hours}) for name, pool in self.pools.items()}
-        return self.model_copy(update={"pools": pools})
 
 
 def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **env: str) -> Validation:

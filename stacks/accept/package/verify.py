@@ -110,7 +110,9 @@ def verify(folder: Path, signers: Path | None, agreed: Agreed | None = None) -> 
     """
     files, agreed = files_of(folder), agreed or Agreed()
     signatures = check_files(files)
-    stored = _object(files[ACCEPTANCE])
+    stored = read_json(files[ACCEPTANCE])
+    if not isinstance(stored, dict):
+        raise Untrusted(f"{ACCEPTANCE} is not a JSON object")
     if (schema := stored.get("schema")) != document.SCHEMA:
         raise Untrusted(
             f"{ACCEPTANCE} has the schema {schema!r}, expected {document.SCHEMA}: a document of a busbar "
@@ -153,21 +155,22 @@ def _refusals(folder: Path, again: Mapping[str, Any], agreed: Agreed) -> Iterato
     if not agreed.machines:
         return
     try:
-        lines = agreed.machines.read_text(encoding="utf-8").splitlines()
+        text = re.sub("#.*", "", agreed.machines.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Misuse(f"{agreed.machines}: {error}") from None
-    entries = [entry for line in lines if (entry := line.partition("#")[0].strip())]
-    if not entries:
+    # /etc/machine-id is kept as a digest.
+    wanted = {
+        entry: {entry.lower(), digest_of(entry)} for entry in filter(None, map(str.strip, text.split("\n")))
+    }
+    if not wanted:
         raise Misuse(f"{agreed.machines}: no machine is listed. Fix: a machine id or a serial per line")
     found = {name: _names(node) for name, node in again["nodes"].items()}
-    # /etc/machine-id is kept as a digest.
-    wanted = {entry: {entry.lower(), digest_of(entry)} for entry in entries}
-    every = {name for names in wanted.values() for name in names}
+    every = set().union(*wanted.values())
     for name, names in found.items():
         if not names & every:
             yield f"{name} (machine id {again['nodes'][name]['machine']}) is not in {agreed.machines}"
     for entry, names in wanted.items():
-        if not any(names & each for each in found.values()):
+        if names.isdisjoint(set().union(*found.values())):
             yield f"{agreed.machines}: no node of the folder has {entry}"
 
 
@@ -177,13 +180,6 @@ def _names(node: Mapping[str, Any]) -> set[str]:
     found = [node.get("machine"), node.get("serial")]
     found += [part.get(key) for part in parts for key in ("uuid", "serial", "guid")]
     return {str(each).lower() for each in found if each and each not in NO_VALUE}
-
-
-def _object(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise Untrusted(f"{path.name} is not a JSON object")
-    return found
 
 
 def check_files(files: Mapping[str, Path]) -> list[str]:
@@ -207,26 +203,26 @@ def check_files(files: Mapping[str, Path]) -> list[str]:
     if other := sorted(own ^ {ACCEPTANCE, CRITERIA, REPORT}):
         what = "is no file of an acceptance" if other[0] in own else "is missing"
         raise Untrusted(f"{other[0]!r} {what}")
-    unpacked = 0
+    size = 0
     for path in sorted(there):
-        unpacked += _size(path, files[path])
-        if unpacked > MAX_UNPACKED:
-            raise Untrusted(f"the evidence unpacks to more than {MAX_UNPACKED >> 20} MiB")
+        for length in _lengths(path, files[path]):
+            size += length
+            if size > MAX_UNPACKED:
+                raise Untrusted(f"the evidence unpacks to more than {MAX_UNPACKED >> 20} MiB")
     return signatures
 
 
-def _size(path: str, file: Path) -> int:
-    """The size of a file, unpacked, counted up to a little more than MAX_UNPACKED. Raises Untrusted."""
+def _lengths(path: str, file: Path) -> Iterator[int]:
+    """The lengths of the parts of a file, unpacked. Raises Untrusted."""
     if not path.endswith(".zst"):
-        return file.stat().st_size
-    size = 0
+        yield file.stat().st_size
+        return
     try:
         with ZstdFile(file) as packed:
-            while size <= MAX_UNPACKED and (chunk := packed.read(1 << 20)):
-                size += len(chunk)
+            while chunk := packed.read(1 << 20):
+                yield len(chunk)
     except Exception as error:  # ZstdError, EOFError and what else damaged data give
         raise Untrusted(f"{path!r} cannot be unpacked: {type(error).__name__}") from None
-    return size
 
 
 def _sums(files: Mapping[str, Path]) -> dict[str, str]:
@@ -294,7 +290,8 @@ def _signature(file: Path, name: str, data: bytes, signers: Path | None) -> Sign
     valid = _ssh_keygen("-Y", "check-novalidate", *about, data=data)
     if valid.returncode:
         return Signature(name, "bad", f"not of these data in the namespace {NAMESPACE}: {_said(valid)}")
-    key = _key(valid.stdout)
+    printed = re.search(rb"SHA256:[A-Za-z0-9+/]+", valid.stdout)
+    key = printed[0].decode() if printed else "?"
     if signers is None:
         return Signature(name, "unknown", f"key {key}: no signers are known. Fix: --signers FILE")
     found = _ssh_keygen("-Y", "find-principals", "-s", str(file), "-f", str(signers), data=b"")
@@ -306,11 +303,6 @@ def _signature(file: Path, name: str, data: bytes, signers: Path | None) -> Sign
     if verified.returncode:
         return Signature(name, "unknown", f"key {key} of {principal[0]}: {_said(verified)}")
     return Signature(name, "good", f"{principal[0]}, key {key}", principal[0])
-
-
-def _key(printed: bytes) -> str:
-    found = re.search(rb"SHA256:[A-Za-z0-9+/]+", printed)
-    return found[0].decode() if found else "?"
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -11,17 +11,9 @@ from typing import Any
 from busbar.judge import few_files
 from busbar.text import counted, listed
 from busbar.versions import release
-from stacks.accept.package.evidence import Judged, Untrusted, job_of
+from stacks.accept.package.evidence import Judged, Untrusted
 from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
-from stacks.accept.package.running import (
-    QUARANTINED,
-    START_SECONDS,
-    Planned,
-    Running,
-    clean_up,
-    keep_logs,
-    plan_when_free,
-)
+from stacks.accept.package.running import START_SECONDS, Planned, Running
 from stacks.accept.package.site import COLLECTIVES, Pool, validation_of
 
 # Runs of each collective, the first one included. Median and spread count, not the best.
@@ -157,28 +149,14 @@ RUN_SECONDS = 45
 
 def fabric(stage: str, runs: Sequence[str], env: Mapping[str, str], on: Running) -> dict[str, str]:
     """Measure over all healthy nodes, in one job per pool, and keep its log. Raises NoVerdict."""
-    from busbar.fabric.measure import LeftBehind, measure
-
-    pools = on.site.pools
-    notes = {
-        name: "every worker fails alone" if pool.workers else QUARANTINED
-        for name, pool in pools.items()
-        if not on.good(name)
-    }
-    jobs = {name: job_of(on.run, stage, number) for number, name in enumerate(pools) if name not in notes}
-    clean_up(on, jobs.values())
+    jobs = {pool: on.begun.job(stage, pool) for pool in on.pools if on.good(pool)}
+    on.clean_up(*jobs.values())
     for pool, job in jobs.items():
         on.say(f"pool {pool}: {counted(len(runs), 'run')} of nccl-tests")
-        folder = on.at(stage) / pool
         validation = validation_of(on.cluster.validation_of(pool), runs, NCCL_RUN_DIAGNOSTICS="1", **env)
         # Events of a former job, as that it made room for others, stay for an hour.
-        planned = plan_when_free(on, pool, f"{job}-{os.urandom(2).hex()}", validation)
-        try:
-            measure(on.api, planned, str(folder), on.clock, on.say, options=on.options)
-        except LeftBehind as left:
-            on.say(f"warning: {left}")
-        keep_logs(folder)
-    return notes
+        on.measure(on.plan(pool, f"{job}-{os.urandom(2).hex()}", validation), on.at(stage) / pool)
+    return {pool: "every worker fails alone" for pool in on.pools if pool not in jobs}
 
 
 def _measuring(stage: str, runs: Sequence[str], **env: str) -> Planned:

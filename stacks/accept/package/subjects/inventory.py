@@ -6,11 +6,12 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from busbar import finding
 from busbar.exits import NoVerdict
 from busbar.hosts import scripts
+from busbar.hosts.inventory import Host
+from busbar.hosts.remote import Hosts
 from busbar.preflight.cross_checks import port_mismatches
 from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
@@ -25,14 +26,13 @@ from stacks.accept.package.kinds import Finding, Outcome, Question, but, countin
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
 
-if TYPE_CHECKING:
-    from busbar.hosts.inventory import Host
-    from busbar.hosts.remote import Hosts
-
 # The parts of preflight's report; each is None where its program failed.
 COUNTERS = ("xids", "ecc", "remapped_rows", "nvlink")
 LINK = re.compile(r"Link \d+: (\S+)")
 NO_VALUE = {"", "[N/A]", "N/A", "0"}
+_MTUS = {"active MTU", "MTU of the network interface"}
+# Seconds of a preflight of CONCURRENT hosts.
+HOSTS_SECONDS = 20
 
 
 def devices(report: Report, key: str) -> list[dict[str, str]]:
@@ -50,15 +50,14 @@ def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
 @counting("inventory.nodes", "nodes that answer, with machine id and boot id")
 def _nodes(asked: Question) -> Finding:
     reports, found = asked.reports, asked.evidence.inventory
-    if found is None:
+    if not found.hosts:
         return Finding("unknown", "there is no inventory")
     names = [name for name, each in reports.items() if each.also.get("machine") and each.also.get("boot_id")]
     for key in ("machine", "boot_id"):
         if twice := _twice({name: [str(reports[name].also[key])] for name in names}):
             return Finding("fail", f"the same {key} on {listed(twice)}")
-    silent = [name for name in asked.pool.workers if name not in names]
-    why = but([f"{name}: {found.failed.get(name, 'no report')}" for name in silent])
-    return Finding("pass", f"{counted(len(names), 'node')}{why}", len(names))
+    why = [found.failed.get(name, f"{name}: no report") for name in asked.pool.workers if name not in names]
+    return Finding("pass", f"{counted(len(names), 'node')}{but(why)}", len(names))
 
 
 def expected_rate(pool: Pool, _: str) -> dict[str, float]:
@@ -71,20 +70,17 @@ Devices = Mapping[str, Sequence[Mapping[str, str]]]
 
 def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) -> Finding:
     """The smallest number of devices of a node, all of which have FIELDS that no other of the cluster has."""
-    found = asked.evidence.inventory
-    silent = [name for name in asked.pool.workers if name not in asked.reports]
-    if found is None or silent or not named:
+    silent = [name for name in asked.pool.workers if name not in named]
+    if silent or not named:
         return Finding("unknown", f"no report of {listed(silent) or 'any node'}")
+    hosts = asked.evidence.inventory.hosts
     for field in fields:
-        lacking = [
+        if lacking := [
             name for name, each in named.items() if any(one.get(field, "") in NO_VALUE for one in each)
-        ]
-        if lacking:
+        ]:
             return Finding("unknown", f"{field} is not known on {listed(lacking)}")
-        all_ = {
-            name: [one.get(field, "") for one in devices(each, key)] for name, each in found.hosts.items()
-        }
-        if twice := [name for name in _twice(all_) if name in named]:
+        every = {name: [one.get(field, "") for one in devices(hosts[name], key)] for name in hosts}
+        if twice := [name for name in _twice(every) if name in named]:
             return Finding("fail", f"the same {field} twice, on {listed(twice)}")
     fewest = min(named, key=lambda name: len(named[name]))
     return Finding("pass", f"{len(named[fewest])} on {fewest}, the node with the fewest", len(named[fewest]))
@@ -106,9 +102,9 @@ def _gpus(asked: Question) -> Finding:
 def _hcas(asked: Question) -> Finding:
     named = {}
     for name, report in asked.reports.items():
-        guids = {(each.get("name"), each.get("port")): each for each in devices(report, "hcas")}
+        ports = {(each.get("name"), each.get("port")): each for each in devices(report, "hcas")}
         rails = choose_rails(report.hcas, asked.pool.required).ports.values()
-        named[name] = [guids.get((port.name, str(port.port)), {}) for port in rails]
+        named[name] = [ports.get((port.name, str(port.port)), {}) for port in rails]
     return _unique(asked, "hcas", ("guid",), named)
 
 
@@ -138,7 +134,7 @@ def _ecc(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
     modes = Counter(each.get("ecc") for each in devices(report, "gpus"))
     if modes["Disabled"]:
         yield "fail", f"ECC is off on {modes['Disabled']} of {modes.total()} GPUs"
-    if {mode for mode, count in modes.items() if count} - {"Disabled"} != {"Enabled"}:
+    elif modes.keys() - {"Disabled"} != {"Enabled"}:
         yield "unknown", "the mode of ECC is not known"
 
 
@@ -167,31 +163,30 @@ def _speeds(report: Report) -> list[list[str]]:
     return [LINK.findall(part) for part in parts]
 
 
-_MTUS = {"active MTU", "MTU of the network interface"}
-
-
 @kind("inventory.same", "the same driver, VBIOS, HCA firmware, NVLinks, MTU and P_Keys on all nodes")
 def _same(asked: Question) -> Finding:
+    required, reports = asked.pool.required, asked.reports
     kinds: dict[str, dict[str, list[str]]] = {}
-    lacking = [name for name in asked.pool.workers if name not in asked.reports]
-    for name, report in asked.reports.items():
-        rails = choose_rails(report.hcas, asked.pool.required).ports.values()
+    lacking = [name for name in asked.pool.workers if name not in reports]
+    for name, report in reports.items():
         found = {
             "driver": {gpu.driver for gpu in report.gpus.list} if report.gpus else set(),
-            "VBIOS": {str(each.get("vbios", "")) for each in devices(report, "gpus")},
+            "VBIOS": {each.get("vbios", "") for each in devices(report, "gpus")},
             "NVLinks per GPU": {f"{len(each)}x" for each in _speeds(report)},
-            **({"HCA firmware": {port.fw for port in rails}} if asked.pool.required.rails else {}),
         }
-        lacking += [f"{name} ({key})" for key, values in found.items() if not values or values & NO_VALUE]
-        for key, value in ((key, value) for key, values in found.items() for value in values - NO_VALUE):
-            kinds.setdefault(key, {}).setdefault(value, []).append(name)
+        if required.rails:
+            found["HCA firmware"] = {port.fw for port in choose_rails(report.hcas, required).ports.values()}
+        for key, values in found.items():
+            if not values or values & NO_VALUE:
+                lacking.append(f"{name} ({key})")
+            for value in values - NO_VALUE:
+                kinds.setdefault(key, {}).setdefault(value, []).append(name)
     for key, by_value in kinds.items():
         if len(by_value) > 1:
             texts = (f"{value} on {listed(names)}" for value, names in by_value.items())
             return Finding("fail", f"{key}: {'; '.join(texts)}")
-    facts = {name: host_facts(asked.pool.required, report) for name, report in asked.reports.items()}
-    pool = {asked.row.parts[1]: [*facts]}
-    if apart := [f"{each.host} {each.what}" for each in port_mismatches(pool, facts)]:
+    facts = {name: host_facts(required, report) for name, report in reports.items()}
+    if apart := [f"{each.host} {each.what}" for each in port_mismatches({asked.name: [*facts]}, facts)]:
         return Finding("fail", sentences(apart))
     for name, each in facts.items():
         if not all(_MTUS & port.keys() for port in each.get("ports", {}).values()):
@@ -201,29 +196,23 @@ def _same(asked: Question) -> Finding:
     return Finding("pass", ", ".join(f"{key} {next(iter(values))}" for key, values in kinds.items()))
 
 
-# Seconds of a preflight of CONCURRENT hosts.
-HOSTS_SECONDS = 20
-
-
 def ask_workers(on: Running) -> Inventory:
     """Ask every worker that is not in quarantine; nothing is changed. Raises NoVerdict if none answers."""
-    workers = {name for pool in on.site.pools.values() for name in pool.workers}
-    hosts = [host for host in on.spec.hosts if host.name in workers]
+    workers = {name for pool in on.pools.values() for name in pool.workers}
     also = scripts.part("accept/inventory")
 
     async def ask(hosts: Hosts, host: Host) -> Answer | finding.Finding:
         return await query(hosts, host, on.spec.values(host), also=also)
 
-    answers = asyncio.run(query_all(on.spec.login, on.spec.hosts, hosts, ask))
+    chosen = [host for host in on.spec.hosts if host.name in workers]
+    answers = asyncio.run(query_all(on.spec.login, on.spec.hosts, chosen, ask))
     found = Inventory(
         run=on.run,
         hosts={name: each.report for name, each in answers.items() if isinstance(each, Answer)},
-        failed={name: each.what for name, each in answers.items() if isinstance(each, finding.Finding)},
+        failed={n: f"{n}: {each.what}" for n, each in answers.items() if isinstance(each, finding.Finding)},
     )
     if not found.hosts:
-        raise NoVerdict(
-            f"no worker answers: {sentences([f'{name}: {why}' for name, why in found.failed.items()])}"
-        )
+        raise NoVerdict(f"no worker answers: {sentences([*found.failed.values()])}")
     return found
 
 

@@ -18,14 +18,16 @@ def _same(asked: Question) -> Finding:
         return Finding("fail", sentences([what for _, what in sorted(changes.exchanged.values())]))
     if not met or met[-1][0] != MACHINES or not workers:
         return Finding("unknown", "nobody was asked at the end")
-    last, lost = met[-1][1], []
-    if silent := [last.failed.get(name, f"{name}: no answer") for name in workers if name not in last.hosts]:
+    last = met[-1][1]
+    if silent := last.silent(workers, "no answer"):
         return Finding("unknown", f"not known at the end: {sentences(silent)}")
-    for name in workers:
-        now, before = last.hosts[name], changes.known[name]
-        gone = [part for part in before.gpus + before.hcas if part not in now.gpus + now.hcas]
-        lost += [f"{name} does not show {part} any more" for part in gone]
-    if lost:
+    known = {name: {*last.hosts[name].gpus, *last.hosts[name].hcas} for name in workers}
+    if lost := [
+        f"{name} does not show {part} any more"
+        for name, before in changes.known.items()
+        for part in before.gpus + before.hcas
+        if part not in known[name]
+    ]:
         return Finding("unknown", sentences(lost))
     by = "" if any(each.gpus for each in last.hosts.values()) else ", by machine id alone"
     named = f"; rebooted: {sentences(changes.reboots)}" if changes.reboots else ""

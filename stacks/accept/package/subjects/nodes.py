@@ -17,23 +17,15 @@ from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import NO_NVLINK, Evidence, job_of, or_none
+from stacks.accept.package.evidence import NO_NVLINK, Evidence, Runs, or_none
 from stacks.accept.package.kinds import OF_NODES, Finding, Question, counting, kind, sentences
-from stacks.accept.package.running import START_SECONDS, Planned, Running, clean_up, keep_logs, plan_when_free
+from stacks.accept.package.running import START_SECONDS, Planned, Running, keep_logs
 from stacks.accept.package.site import Pool, validation_of
 
 # Without an expected value so many other nodes must be there to compare with.
 FEWEST_OTHERS = 2
 FEWEST_FOR_PAIRS = 16
 _SHOWN = 8
-
-
-def _several_gpus(pool: Pool) -> bool:
-    return pool.required.gpus > 1
-
-
-def _has_rails(pool: Pool) -> bool:
-    return pool.required.rails > 1
 
 
 def _on_rails(pool: Pool) -> bool:
@@ -74,16 +66,15 @@ def by_node(asked: Question, *stages: str, by_hcas: bool = False) -> dict[tuple[
 
 def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding:
     """The slowest node alone."""
-    found = by_node(asked, "nvlink", by_hcas=by_hcas).items()
+    found, required = by_node(asked, "nvlink", by_hcas=by_hcas).items(), asked.pool.required
     reached = {name: busbw for (name, how), busbw in found if how == "alone"}
-    of_hcas = asked.pool.required.rails * asked.pool.required.rate_gbps / 8
+    of_hcas = required.rails * required.rate_gbps / 8
     if by_hcas and (fast := [name for name, busbw in reached.items() if busbw > of_hcas > 0]):
         return Finding("unknown", f"{listed(fast, _SHOWN)}: faster than {of_hcas:g} GB/s, all HCAs of a node")
     shares: dict[str, float] = {}
     for name, busbw in reached.items():
         others = [other for node, other in reached.items() if node != name]
-        usual = expected or (median(others) if len(others) >= FEWEST_OTHERS else 0.0)
-        if usual:
+        if usual := expected or (median(others) if len(others) >= FEWEST_OTHERS else 0.0):
             shares[name] = round(100 * busbw / usual, 2)
     silent = [name for name in asked.pool.workers if name not in reached]
     bad = [name for name in shares if shares[name] < (asked.row.threshold or 0)]
@@ -101,7 +92,8 @@ def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding
     "nvlink.busbw", "busbw of the slowest node alone, over NVLink", "% of the expected busbw",
     lambda pool: 100 * GOOD, "expected busbw: {origin}; without one the median of the other nodes",
     100, expects=lambda pool, _: {"gbps": pool.group_gbps.get("node")},
-    required=lambda pool: "node" in pool.group_gbps or len(pool.workers) > FEWEST_OTHERS, when=_several_gpus,
+    required=lambda pool: "node" in pool.group_gbps or len(pool.workers) > FEWEST_OTHERS,
+    when=lambda pool: pool.required.gpus > 1,
 )  # fmt: skip
 def _nvlink(asked: Question) -> Finding:
     return _alone(asked, asked.pool.group_gbps.get("node"), by_hcas=False)
@@ -110,8 +102,8 @@ def _nvlink(asked: Question) -> Finding:
 @kind(
     "nvlink.hcas", "busbw of the slowest node alone, without NVLink: its own HCAs carry the data",
     "% of the other nodes", lambda pool: 100 * GOOD, "the median of the other nodes", 100,
-    required=lambda pool: _on_rails(pool) and len(pool.workers) > FEWEST_OTHERS, when=_several_gpus,
-    nodes=2,
+    required=lambda pool: _on_rails(pool) and len(pool.workers) > FEWEST_OTHERS,
+    when=lambda pool: pool.required.gpus > 1, nodes=2,
 )  # fmt: skip
 def _own_hcas(asked: Question) -> Finding:
     return _alone(asked, None, by_hcas=True)
@@ -153,7 +145,13 @@ def _slow_pairs(asked: Question) -> Finding:
     return Finding("pass", f"{counted(len(judged), 'node')} in {counted(len(results), 'run')}")
 
 
-@counting("rails.nodes", "nodes of which every rail ran", required=_on_rails, when=_has_rails, nodes=2)
+@counting(
+    "rails.nodes",
+    "nodes of which every rail ran",
+    required=_on_rails,
+    when=lambda pool: pool.required.rails > 1,
+    nodes=2,
+)
 def _with_rails(asked: Question) -> Finding:
     ran = {(node, group.rail) for group in _results(asked) for node in group.nodes}
     rails = range(asked.pool.required.rails)
@@ -162,14 +160,15 @@ def _with_rails(asked: Question) -> Finding:
 
 @kind(
     "rails.slow", "no rail of a node is 10 % slow", source="expected busbw: {origin}", required=_on_rails,
-    when=_has_rails, expects=lambda pool, _: _expected(pool, of_rails=True), nodes=2,
+    when=lambda pool: pool.required.rails > 1, nodes=2,
+    expects=lambda pool, _: _expected(pool, of_rails=True),
 )  # fmt: skip
 def _slow_rails(asked: Question) -> Finding:
     results = _results(asked)
     known = Known(results, asked.pool.group_gbps)
     before, again = rails_of_all(known)
     nodes = sorted({node for group in results for node in group.nodes})
-    hcas = next((runs.hcas for runs in asked.evidence.runs("nvlink", asked.name) if runs.hcas), ())
+    hcas = _named(asked.evidence.runs("nvlink", asked.name))
     texts = []
     for (node, rail), (runs, peers) in sorted(again.slow.items()):
         where = " or ".join(nodes) if len(nodes) == 2 else node
@@ -180,10 +179,8 @@ def _slow_rails(asked: Question) -> Finding:
         bad = sorted({node for node, _ in again.slow}) if len(nodes) > 2 else []
         return Finding("fail", sentences(texts, _SHOWN), nodes=bad)
     shares = known.shares()
-    if shares and median(shares.values()) < GOOD:
-        return Finding(
-            "fail", f"all rails: the median run reaches {median(shares.values()):.0%} of the expected busbw"
-        )
+    if shares and (share := median(shares.values())) < GOOD:
+        return Finding("fail", f"all rails: the median run reaches {share:.0%} of the expected busbw")
     open_ = [part for part in before.unclear if part in again.unclear or part not in again.level]
     if open_ or not before.level:
         parts = [f"rail {rail} of {node}" for node, rail in sorted(open_)]
@@ -248,26 +245,25 @@ class Job(NamedTuple):
 def diagnose(stage: str, jobs: Sequence[Job], on: Running) -> dict[str, str]:
     """Run a stage on all workers of each pool. Raises NoVerdict."""
     notes: dict[str, str] = {}
-    names = {pool: job_of(on.run, stage, number) for number, pool in enumerate(on.site.pools)}
-    clean_up(on, names.values())
-    for pool, facts in on.site.pools.items():
+    on.clean_up(*(on.begun.job(stage, pool) for pool in on.pools))
+    for pool, facts in on.pools.items():
         hcas = _hcas(on, pool) if stage == "rails" else ()
-        if len(facts.workers) < (1 if stage == "nvlink" else 2):
-            notes[pool] = f"the pool has {counted(len(facts.workers), 'worker')} that is not in quarantine"
+        if len(facts.workers) < 2 and stage != "nvlink":
+            notes[pool] = "the pool has 1 worker that is not in quarantine"
         elif stage == "rails" and len(hcas) != facts.required.rails:
-            notes[pool] = (
-                f"NCCL named {len(hcas)} HCAs for {facts.required.rails} rails. Fix: validation.hcas"
-            )
-        for job in jobs if pool not in notes else ():
-            _run(on, on.at(stage) / pool, pool, names[pool], job, hcas)
+            found = f"NCCL named {len(hcas)} HCAs for {facts.required.rails} rails"
+            notes[pool] = f"{found}. Fix: validation.hcas"
+        else:
+            for job in jobs:
+                _run(on, stage, pool, job, hcas)
     return notes
 
 
-def _run(on: Running, folder: Path, pool: str, name: str, job: Job, hcas: tuple[str, ...]) -> None:
-    own, inventory = on.cluster.validation_of(pool), Inventory.of(on.cluster)
+def _run(on: Running, stage: str, pool: str, job: Job, hcas: tuple[str, ...]) -> None:
+    own, inventory, folder = on.cluster.validation_of(pool), Inventory.of(on.cluster), on.at(stage) / pool
     validation = validation_of(own, ["all_reduce"], NCCL_RUN_DIAGNOSTICS="1", **job.env)
-    nodes = [*on.site.pools[pool].workers]
-    plan_when_free(on, pool, name, validation, nodes=nodes)
+    nodes, name = on.pools[pool].workers, on.begun.job(stage, pool)
+    on.plan(pool, name, validation, nodes=nodes)
     runner = InCluster(
         on.api, inventory, pool, on.file.project, on.clock, on.say, name, validation, on.idle, on.options,
         on.kubeconfig is not None,
@@ -283,9 +279,13 @@ def _run(on: Running, folder: Path, pool: str, name: str, job: Job, hcas: tuple[
 
 def _hcas(on: Running, pool: str) -> tuple[str, ...]:
     """The HCAs by rail: those of the configuration, else those that NCCL named in runs of a node alone."""
-    if configured := on.cluster.validation_of(pool).hcas:
-        return tuple(configured)
+    configured = on.cluster.validation_of(pool).hcas
     runs = or_none(lambda: Evidence(on.folder).runs("nvlink", pool)) or []
+    return tuple(configured) or _named(runs)
+
+
+def _named(runs: Sequence[Runs]) -> tuple[str, ...]:
+    """The HCAs by rail that NCCL has named."""
     return next((each.hcas for each in runs if each.hcas), ())
 
 

@@ -6,7 +6,7 @@ from busbar.fabric.commands.diagnose import measure_paths, pods_on
 from busbar.fabric.paths import LOOK_SECONDS, RUN_SECONDS, Found
 from stacks.accept.package.evidence import OfRun, Untrusted, judging, write_json
 from stacks.accept.package.kinds import Finding, Question, kind, sentences
-from stacks.accept.package.running import QUARANTINED, Planned, Running
+from stacks.accept.package.running import Planned, Running
 
 PATHS = "paths.json.zst"
 
@@ -42,15 +42,15 @@ def _slow(asked: Question) -> Finding:
 def paths(on: Running) -> dict[str, str]:
     """Measure the paths of each pool. Raises NoVerdict while pods hold its GPUs or HCAs."""
     found, notes = Paths(run=on.run, pools={}), dict[str, str]()
-    for name, pool in on.site.pools.items():
+    for name, pool in on.pools.items():
         workers = [*pool.workers]
-        if not workers or not pool.required.rails:
-            notes[name] = "the pool has no rails" if workers else QUARANTINED
-            continue
-        held = pods_on(workers, on.api)
-        image = on.cluster.validation_of(name).image
-        places = on.cluster.hosts.workers
-        found.pools[name] = measure_paths(on.spec, workers, places, held, on.say, image=image)
+        if pool.required.rails:
+            held = pods_on(workers, on.api)
+            image = on.cluster.validation_of(name).image
+            places = on.cluster.hosts.workers
+            found.pools[name] = measure_paths(on.spec, workers, places, held, on.say, image=image)
+        else:
+            notes[name] = "the pool has no rails"
     write_json(on.at("paths") / PATHS, found)
     return notes
 

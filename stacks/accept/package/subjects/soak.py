@@ -18,35 +18,16 @@ from typing import Any
 
 from busbar.exits import Misuse
 from busbar.fabric.localise.groups import GOOD
+from busbar.fabric.measure import CannotMeasure
+from busbar.fabric.measure.run import find
 from busbar.judge.nccl.report.svg import Dot
 from busbar.preflight.health_checks import NEVER, SATURATED, SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
 from busbar.zstd import ZstdFile
-from stacks.accept.package.evidence import (
-    SEGMENT,
-    SKEW_SECONDS,
-    SOAK,
-    Evidence,
-    Judged,
-    OfRun,
-    Stage,
-    Untrusted,
-    job_of,
-    time_of,
-    write_json,
-    write_packed,
-)
-from stacks.accept.package.kinds import Find, Finding, Question, but, kind, sentences
-from stacks.accept.package.running import (
-    START_SECONDS,
-    Planned,
-    Running,
-    clean_up,
-    keep_logs,
-    measure_on,
-    now,
-    plan_when_free,
-)
+from stacks.accept.package import evidence as kept
+from stacks.accept.package.evidence import SEGMENT, SOAK, Evidence, Judged, OfRun, Untrusted, time_of
+from stacks.accept.package.kinds import Finding, Question, but, kind, sentences
+from stacks.accept.package.running import START_SECONDS, Planned, Running, keep_logs, now
 from stacks.accept.package.site import validation_of
 from stacks.accept.package.subjects.collectives import RUN_SECONDS, not_whole
 from stacks.accept.package.subjects.nodes import by_node
@@ -120,32 +101,31 @@ def segments_of(evidence: Evidence, pool: str) -> list[tuple[Segment | None, Jud
     parts = evidence.parts(SOAK, pool)
     if parts != [f"{number:03}" for number in range(len(parts))]:
         raise Untrusted(f"{SOAK}/{pool} has the segments {', '.join(parts)[:80]}, expected 000 and on")
-    files = (f"{SOAK}/{pool}/{part}/{SEGMENT}" for part in parts)
     return [
-        (evidence.read(Segment, file), evidence.judged(SOAK, pool, part))
-        for file, part in zip(files, parts, strict=True)
+        (evidence.read(Segment, f"{SOAK}/{pool}/{part}/{SEGMENT}"), evidence.judged(SOAK, pool, part))
+        for part in parts
     ]
 
 
 def intervals_of(evidence: Evidence, pool: str) -> list[Interval]:
     """The intervals of a pool in order of time: those of a segment share its time evenly."""
-    found: list[Interval] = []
+    found, stage = list[Interval](), evidence.stage(SOAK)
     for index, (segment, log) in enumerate(segments_of(evidence, pool)):
         if log is None or segment is None or not segment.ended or "all_reduce" not in log.tables:
             continue
-        where, stage = f"{SOAK}/{pool}/{index:03}", evidence.stage(SOAK)
+        where, tables = f"{SOAK}/{pool}/{index:03}", log.tables["all_reduce"]
+        of_another_time = Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage")
         try:
-            texts = (log.record.measured_at or "", segment.ended, stage.ended if stage else "")
-            began, ended, latest = (time_of(text) for text in texts)
+            began, ended = time_of(log.record.measured_at or ""), time_of(segment.ended)
+            latest = stage.limits[1] if stage else 0
         except ValueError:
-            raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage") from None
-        tables = log.tables["all_reduce"]
+            raise of_another_time from None
         load, span = sum(table.load_seconds for table in tables), (ended - began) / len(tables)
         # The times of the cluster are whole seconds.
         if load > ended - began + 2:
             raise Untrusted(f"{where} has {load:.0f} s of load in {ended - began:.0f} s")
-        if ended > latest + SKEW_SECONDS:
-            raise Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage")
+        if ended > latest:
+            raise of_another_time
         if found and began < found[-1].at + found[-1].span - 2:
             raise Untrusted(f"{where} began before the end of the segment before it")
         found += [
@@ -158,10 +138,11 @@ def intervals_of(evidence: Evidence, pool: str) -> list[Interval]:
 @lru_cache(maxsize=4)
 def watched_of(evidence: Evidence, pool: str) -> dict[str, Watched]:
     """The samples of a pool by node; without a node that has none."""
-    folder, found = evidence.folder / SOAK / pool, dict[str, Watched]()
-    files = [path for path in sorted(folder.iterdir()) if path.is_file()] if folder.is_dir() else []
-    for path in files:
+    found = dict[str, Watched]()
+    for path in sorted((evidence.folder / SOAK / pool).glob("*")):
         name = path.name.removesuffix(SAMPLES)
+        if path.is_dir():
+            continue
         if name == path.name or name not in evidence.begun.site.pools[pool].workers:
             raise Untrusted(f"{SOAK}/{pool}/{path.name} is not of a worker of the pool")
         try:
@@ -176,15 +157,14 @@ def watched_of(evidence: Evidence, pool: str) -> dict[str, Watched]:
 
 
 def _samples(evidence: Evidence, lines: Iterable[bytes], file: str, node: str) -> Iterator[dict[str, Any]]:
-    stage = evidence.stage(SOAK)
+    stage, report = evidence.stage(SOAK), evidence.inventory.hosts.get(node)
     first, last = stage.limits if stage else (0, 0)
-    report = evidence.inventory.hosts.get(node) if evidence.inventory else None
     for number, line in enumerate(lines):
         sample: dict[str, Any] = json.loads(line)
         if number == 0 or "run" in sample:
-            whose = sample.get("run"), sample.get("node")
-            if whose != (evidence.begun.run, node):
-                raise Untrusted(f"{file} is of {whose!r}, expected {(evidence.begun.run, node)!r}")
+            whose, wanted = (sample.get("run"), sample.get("node")), (evidence.begun.run, node)
+            if whose != wanted:
+                raise Untrusted(f"{file} is of {whose!r}, expected {wanted!r}")
             if report and report.machine != sample["machine"]:
                 raise Untrusted(f"{file} is of another machine than the inventory's {node}")
         if not first <= sample["t"] <= last:
@@ -229,11 +209,9 @@ def covered(intervals: Sequence[Interval], watched: Mapping[str, Watched]) -> fl
     total = 0.0
     for each in intervals:
         least = max(1, int(each.span / SAMPLE_SECONDS / 2))
-        found = (
-            bisect_left(node.times, each.at + each.span) - bisect_left(node.times, each.at)
-            for node in watched.values()
-        )
-        total += each.seconds if all(count >= least for count in found) else 0
+        times = (node.times for node in watched.values())
+        if all(bisect_left(t, each.at + each.span) - bisect_left(t, each.at) >= least for t in times):
+            total += each.seconds
     return total
 
 
@@ -334,23 +312,24 @@ _below = partial(_row, least=False)
 
 @_row("soak.load", "each job of the soak is whole, its data is correct, and all planned intervals ran")
 def _load(asked: Question) -> Finding:
-    jobs = segments_of(asked.evidence, asked.name)
-    logs = [log for _, log in jobs]
-    for number, (segment, log) in enumerate(jobs):
+    jobs, nodes = segments_of(asked.evidence, asked.name), list[set[str]]()
+    for number, (segment, log) in enumerate(jobs, 1):
+        job = f"job {number} of {len(jobs)}"
         if segment and segment.failed:
-            return Finding("fail", f"job {number + 1}: {segment.failed}")
+            return Finding("fail", f"job {number}: {segment.failed}")
         if log is None or segment is None or not segment.ended:
-            return Finding("unknown", f"job {number + 1} of {len(logs)} has no complete log")
+            return Finding("unknown", f"{job} has no complete log")
         if bad := not_whole(log):
-            return Finding(bad.result, f"job {number + 1} of {len(logs)}: {bad.reason}")
+            return Finding(bad.result, f"{job}: {bad.reason}")
         ran = len(log.busbw("all_reduce"))
         if ran != segment.runs or log.record.nodes != segment.nodes:
-            return Finding("fail", f"job {number + 1}: {ran} of {segment.runs} intervals")
-    nodes = min((len(log.record.nodes) for log in logs if log), default=0)
-    out = [name for name in asked.pool.workers if any(log and name not in log.record.nodes for log in logs)]
-    if not logs or out:
-        return Finding("unknown", f"{counted(nodes, 'node')} in every job{but(out)}")
-    return Finding("pass", f"{counted(len(logs), 'job')} on {counted(nodes, 'node')}")
+            return Finding("fail", f"job {number}: {ran} of {segment.runs} intervals")
+        nodes.append({*log.record.nodes})
+    fewest = counted(min(map(len, nodes), default=0), "node")
+    out = [name for name in asked.pool.workers if any(name not in each for each in nodes)]
+    if not jobs or out:
+        return Finding("unknown", f"{fewest} in every job{but(out)}")
+    return Finding("pass", f"{counted(len(jobs), 'job')} on {fewest}")
 
 
 @_row("soak.hours", "load for which every node has samples", "h", lambda pool: pool.soak_hours, "--soak")
@@ -380,9 +359,8 @@ def _wobble(asked: Question) -> Finding:
     worst = intervals[first]
     text = f"{loss:.1%} in {counted(length, 'interval')} from {_at(worst.at)}, at a spread of {deviation:.2%}"
     seen = _events(asked, worst.at, intervals[first + length - 1].at + worst.span) if loss > low else []
-    return Finding(
-        "pass", f"{text}{f'; meanwhile {sentences(seen, 2)}' if seen else ''}", round(100 * loss, 2)
-    )
+    meanwhile = f"; meanwhile {sentences(seen, 2)}" if seen else ""
+    return Finding("pass", f"{text}{meanwhile}", round(100 * loss, 2))
 
 
 @_below(
@@ -397,31 +375,31 @@ def _drift(asked: Question) -> Finding:
     return Finding("pass", f"{loss:.2%} from the first to the last third", round(max(100 * loss, 0), 2))
 
 
-def _of_samples(kinds: Sequence[str], keys: Sequence[str]) -> Find:
-    """A row that fails by events of these kinds, and is unknown while a node has not read these keys."""
+def _of_samples(name: str, measured: str, keys: Sequence[str]) -> None:
+    """A row that fails by the events of its name, and is unknown while a node has not read these keys."""
 
-    def find(asked: Question) -> Finding:
+    @_row(f"soak.{name}", measured)
+    def _find(asked: Question) -> Finding:
         watched = _watched(asked)
-        if seen := _events(asked, kinds=kinds):
+        if seen := _events(asked, of=name):
             return Finding("fail", sentences(seen, _SHOWN))
-        if dark := [name for name, node in watched.items() if node.unread & {*keys}]:
-            return Finding("unknown", f"{', '.join(keys)} could not be read on {listed(dark)}")
+        _must_have(watched, keys)
         full = [each.text for node in watched.values() for each in node.events if each.kind == "saturated"]
-        if full and "links" in kinds:
+        if full and name == "links":
             return Finding("unknown", f"{sentences(full)}. Fix: clear it with perfquery -R, and run again")
         return Finding("pass", f"nothing in the samples of {counted(len(watched), 'node')}")
 
-    return find
+
+def _must_have(watched: Mapping[str, Watched], keys: Sequence[str]) -> None:
+    """Raises Untrusted where a node has not read one of these keys."""
+    if dark := [name for name, node in watched.items() if node.unread & {*keys}]:
+        raise Untrusted(f"{', '.join(keys)} could not be read on {listed(dark)}")
 
 
-_row("soak.links", "no link goes down, also for a moment, and no port loses its integrity")(
-    _of_samples(("links",), ("ports",))
-)
-_row("soak.gpus", "no new Xid, uncorrected ECC error or NVLink error")(
-    _of_samples(("gpus",), ("xids", "nvlink", "gpus"))
-)
-_row("soak.throttling", "no GPU is throttled by heat or power brake")(_of_samples(("throttling",), ("gpus",)))
-_row("soak.reboots", "no node reboots, and K3s does not restart")(_of_samples(("reboots",), ("boot", "k3s")))
+_of_samples("links", "no link goes down, also for a moment, and no port loses its integrity", ["ports"])
+_of_samples("gpus", "no new Xid, uncorrected ECC error or NVLink error", ["xids", "nvlink", "gpus"])
+_of_samples("throttling", "no GPU is throttled by heat or power brake", ["gpus"])
+_of_samples("reboots", "no node reboots, and K3s does not restart", ["boot", "k3s"])
 
 
 @_below(
@@ -429,13 +407,10 @@ _row("soak.reboots", "no node reboots, and K3s does not restart")(_of_samples(("
     lambda pool: SYMBOL_ERRORS_PER_HOUR, "NVSentinel: fatal for symbol errors",
 )  # fmt: skip
 def _counters(asked: Question) -> Finding:
-    watched = _watched(asked)
-    if dark := [name for name, node in watched.items() if "ports" in node.unread]:
-        return Finding("unknown", f"ports could not be read on {listed(dark)}")
-    grown = {
-        name: worst_hour(each for each in node.events if each.kind == "counters")
-        for name, node in watched.items()
-    }
+    watched, grown = _watched(asked), dict[str, tuple[int, str]]()
+    _must_have(watched, ["ports"])
+    for name, node in watched.items():
+        grown[name] = worst_hour(each for each in node.events if each.kind == "counters")
     name = max(grown, key=lambda each: grown[each][0])
     most, key = grown[name]
     return Finding("pass", f"{name}: {key} grew by {most} in an hour" if most else "no counter grew", most)
@@ -506,15 +481,13 @@ def _watched(asked: Question) -> dict[str, Watched]:
     return found
 
 
-def _events(
-    asked: Question, begin: float = 0, end: float = float("inf"), kinds: Sequence[str] = ()
-) -> list[str]:
-    """The events of all nodes in this time, as texts; of KINDS, or all."""
+def _events(asked: Question, begin: float = 0, end: float = float("inf"), of: str = "") -> list[str]:
+    """The events of all nodes in this time, as texts; of the kind OF, or of all."""
     found = [
         (each.at, f"{name}: {each.text} at {_at(each.at)}")
         for name, node in watched_of(asked.evidence, asked.name).items()
         for each in node.events
-        if begin <= each.at <= end and (each.kind in kinds if kinds else each.kind != "saturated")
+        if begin <= each.at <= end and (each.kind == of if of else each.kind != "saturated")
     ]
     return [text for _, text in sorted(found)]
 
@@ -548,21 +521,20 @@ def runs_of(ranks: int, seconds: float) -> int:
 def soak_all(on: Running) -> dict[str, str]:
     """Soak pool after pool, from where an earlier call has ended. Raises NoVerdict."""
     notes, before = dict[str, str](), Evidence(on.folder)
-    for number, pool in enumerate(on.site.pools):
+    for pool in on.pools:
         first = before.judged("collectives", pool)
         if first and (tables := first.tables.get("all_reduce")):
-            _soak(on, number, pool, max(round(INTERVAL_SECONDS / max(tables[0].seconds, 1e-6)), 1))
+            _soak(on, pool, max(round(INTERVAL_SECONDS / max(tables[0].seconds, 1e-6)), 1))
         else:
             notes[pool] = "the stage collectives has no complete all_reduce of this pool"
     return notes
 
 
-def _soak(on: Running, number: int, pool: str, iterations: int) -> None:
-    before, wanted = Evidence(on.folder), on.site.pools[pool]
+def _soak(on: Running, pool: str, iterations: int) -> None:
+    wanted, known = on.pools[pool], dict[tuple[str, str, str], Judged]()
     asked = 3600 * wanted.soak_hours
-    known = dict[tuple[str, str, str], Judged]()
     while True:
-        so_far = Stage(run=on.run, stage=SOAK, began=before.begun.began, ended=now())
+        so_far = kept.Stage(run=on.run, stage=SOAK, began=on.begun.began, ended=now())
         done = Evidence(on.folder, so_far, known)
         try:
             jobs, intervals = segments_of(done, pool), intervals_of(done, pool)
@@ -571,53 +543,51 @@ def _soak(on: Running, number: int, pool: str, iterations: int) -> None:
             on.say(f"warning: {error}")
             break
         load = sum(each.seconds for each in intervals)
-        # The last job may not have ended. One that has failed is the end of the
-        last = jobs[-1][0] if jobs else None
-        unfinished = last if last and not last.ended else None
-        number_of_job = len(jobs) - bool(unfinished)
-        has_failed = any(not (log and log.record.outcome.succeeded) for _, log in jobs[:number_of_job])
         left = asked - (covered(intervals, watched) if watched else load)
         on.say(f"pool {pool}: {load / 3600:.3g} of {asked / 3600:g} h of load")
+        # The last job may not have ended. One that has failed is the end of the soak.
+        last = jobs[-1][0] if jobs else None
+        ended = jobs[:-1] if last and not last.ended else jobs
+        has_failed = any(not (log and log.record.outcome.succeeded) for _, log in ended)
         if has_failed or left <= 0 or load > 1.1 * asked + INTERVAL_SECONDS:
             break
-        runs = runs_of(len(wanted.workers) * wanted.required.gpus, left)
-        segment = unfinished or Segment(run=on.run, nodes=(), runs=runs, iterations=iterations)
+        segment = last if last and not last.ended else None
+        if segment is None:
+            runs = runs_of(len(wanted.workers) * wanted.required.gpus, left)
+            segment = Segment(run=on.run, nodes=(), runs=runs, iterations=iterations)
         limit = round(START_SECONDS + segment.runs * (1.5 * INTERVAL_SECONDS + RUN_SECONDS))
         _sample(on, pool, "start", LIMIT_SECONDS=str(2 * limit), SAMPLE_SECONDS=str(SAMPLE_SECONDS))
-        part = f"{number_of_job:03}"
-        _run(on, pool, part, job_of(on.run, SOAK, number, part), segment, limit)
-        _fetch(on, pool)
+        _run(on, pool, f"{len(ended):03}", segment, limit)
+        for name, facts in _sample(on, pool, "fetch").items():
+            # Of a host that is not responding those fetched before are kept.
+            if text := zlib.decompressobj(31).decompress(base64.b64decode(facts["samples"]), MOST_BYTES):
+                kept.write_packed(on.at(SOAK) / pool / f"{name}{SAMPLES}", text)
     # A process that was killed after the end of a job has left it.
-    clean_up(on, [job_of(on.run, SOAK, number)])
+    on.clean_up(on.begun.job(SOAK, pool))
     _sample(on, pool, "stop")
 
 
-def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: int) -> None:
+def _run(on: Running, pool: str, part: str, segment: Segment, limit: int) -> None:
     """Run a job, or follow the one that an earlier call has left, and keep its log."""
-    from busbar.fabric.measure import CannotMeasure, LeftBehind, measure
-    from busbar.fabric.measure.run import find
-
-    folder = on.at(SOAK) / pool / part
-    own = on.cluster.validation_of(pool)
+    folder, job, own = (
+        on.at(SOAK) / pool / part,
+        on.begun.job(SOAK, pool, part),
+        on.cluster.validation_of(pool),
+    )
     made = validation_of(own, ["all_reduce"] * segment.runs, NCCL_DEBUG="WARN", NCCL_RUN_DIAGNOSTICS="1")
     size = {"min_bytes": own.max_bytes, "iterations": segment.iterations, "deadline_seconds": limit}
-    validation = made.model_copy(update=size)
     begun_on = segment.nodes if any(each.run == job for each in find(on.api)) else ()
-    planned = plan_when_free(on, pool, job, validation, begun_on=begun_on)
-    segment = segment.model_copy(update={"nodes": planned.job.nodes})
+    planned = on.plan(pool, job, made.model_copy(update=size), begun_on=begun_on)
+    failed: list[str] = []
 
-    def note(**values: str) -> None:
-        write_json(folder / SEGMENT, segment.model_copy(update=values))
-
-    note()
+    def note(**values: Any) -> None:
+        kept.write_json(folder / SEGMENT, segment.model_copy(update={"nodes": planned.job.nodes, **values}))
 
     def note_end(_: object) -> None:
         path, manifest = planned.objects({})[-1]
         status = on.api.get(f"{path}/{manifest['metadata']['name']}").get("status") or {}
         conditions = [each.get("lastTransitionTime") or "" for each in status.get("conditions") or ()]
         note(ended=status.get("completionTime") or max(conditions, default="") or now())
-
-    failed: list[str] = []
 
     def say(text: str) -> None:
         on.say(text)
@@ -626,31 +596,22 @@ def _run(on: Running, pool: str, part: str, job: str, segment: Segment, limit: i
             failed.append(text)
             raise CannotMeasure(failed)
 
+    note()
     try:
-        measure(on.api, planned, str(folder), on.clock, say, note_end, on.options, outlives=True)
-    except LeftBehind as left:
-        on.say(f"warning: {left}")
+        on.measure(planned, folder, say, keep=note_end, outlives=True)
     except CannotMeasure:
         if not failed:
             raise
         note(ended=now(), failed=failed[0])
-    keep_logs(folder)
+        keep_logs(folder)
 
 
 def _sample(on: Running, pool: str, verb: str, **values: str) -> dict[str, dict[str, Any]]:
     """Run the sampler's script on the workers of a pool. Returns the facts of those that have run it."""
-    workers = on.site.pools[pool].workers
-    found = measure_on(on, workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.run, **values)
+    found = on.on_hosts(on.pools[pool].workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.run, **values)
     if found.failed:
         on.say(f"warning: sampler: {verb}: {sentences([*found.failed.values()], 3)}")
     return found.hosts
-
-
-def _fetch(on: Running, pool: str) -> None:
-    """Fetch the samples so far. Of a host that is not responding those fetched before are kept."""
-    for name, facts in _sample(on, pool, "fetch").items():
-        if text := zlib.decompressobj(31).decompress(base64.b64decode(facts["samples"]), MOST_BYTES):
-            write_packed(on.at(SOAK) / pool / f"{name}{SAMPLES}", text)
 
 
 STAGE = Planned(SOAK, soak_all, True, lambda nodes: START_SECONDS, continues=True, logs_in=True)

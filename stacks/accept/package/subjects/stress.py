@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from busbar.collect.follower import LogFollower, has_started
@@ -23,17 +24,9 @@ from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
 from busbar.manifests import names
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, pod_on, priority_class
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Untrusted, job_of, write_json
-from stacks.accept.package.kinds import Find, Finding, Outcome, Question, kind, sentences, worst
-from stacks.accept.package.running import (
-    QUARANTINED,
-    Planned,
-    Running,
-    clean_up,
-    free_nodes,
-    measure_on,
-    plan_when_free,
-)
+from stacks.accept.package.evidence import PRINTED, Printed, Untrusted, write_json
+from stacks.accept.package.kinds import Find, Finding, Look, Outcome, Question, kind, on_each, sentences
+from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool, validation_of
 
 # The option that names the image.
@@ -48,24 +41,21 @@ THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0
 CONFIG = 5
 _SAMPLE = re.compile(r"\s*(\d{1,9}) (\S+), 0x([0-9A-Fa-f]{1,16})")
 
-Look = Callable[[Pool, dict[str, Any]], Iterator[tuple[Outcome, str]]]
-
 
 def on_each_host(look: Look) -> Find:
-    """A kind that looks at what each worker with an output of dcgmi has printed."""
+    """A kind that looks at what dcgmi has printed on each worker, and names the image that it is of."""
+
+    def look_at(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
+        if printed.get("diag"):
+            yield from look(pool, printed)
+        else:
+            yield "not run", str(printed.get("error") or "dcgmi printed nothing")
 
     def find(asked: Question) -> Finding:
-        printed, said = asked.evidence.printed("stress"), list[tuple[Outcome, str]]()
-        hosts, failed = (printed.hosts, printed.failed) if printed else ({}, {})
-        for name in asked.pool.workers:
-            if name in hosts and not hosts[name].get("diag"):
-                said.append(("not run", f"{name}: {hosts[name].get('error') or 'dcgmi printed nothing'}"))
-            elif name in hosts:
-                said += [(state, f"{name}: {what}") for state, what in look(asked.pool, hosts[name])]
-            else:
-                said.append(("unknown", failed.get(name, f"{name}: no result")))
-        found = worst(said, asked.pool)
-        images = sorted({str(each["image_id"]) for each in hosts.values() if each.get("image_id")})
+        told = asked.evidence.printed("stress")
+        hosts = [told.hosts[name] for name in asked.pool.workers if name in told.hosts]
+        found = on_each(look_at, lambda _: told, "no result")(asked)
+        images = sorted({str(each["image_id"]) for each in hosts if each.get("image_id")})
         return replace(found, reason=f"{found.reason}; image {listed(images)}") if images else found
 
     return find
@@ -96,14 +86,13 @@ def _gpus(result: dict[str, Any]) -> set[str]:
     return {each.strip() for each in str(ids).split(",")}
 
 
-def _warnings(result: dict[str, Any]) -> tuple[str, bool]:
-    """The warnings of a result, a text in older releases, and whether all are of the configuration."""
+def _warnings(result: dict[str, Any]) -> str:
+    """The warnings of a result, a text in older releases; it says where all are of the configuration."""
     found = result.get("warnings")
     listing = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     texts = [str(each.get("warning"))[:200] for each in listing] or [str(found or "no reason")[:200]]
-    return sentences(texts, 2), bool(listing) and all(
-        each.get("error_severity") == CONFIG for each in listing
-    )
+    is_config = listing and all(each.get("error_severity") == CONFIG for each in listing)
+    return ("configuration, not hardware: " if is_config else "") + sentences(texts, 2)
 
 
 @kind("stress.diag", "every test of dcgmi diag -r 3 passes on every GPU", required=False)
@@ -118,9 +107,7 @@ def _diag(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
         failed: dict[str, set[str]] = {}
         for result in results:
             if str(result.get("status")).lower() == "fail":
-                why, is_config = _warnings(result)
-                about = "configuration, not hardware: " if is_config else ""
-                failed.setdefault(f"{name} fails: {about}{why}", set()).update(_gpus(result))
+                failed.setdefault(f"{name} fails: {_warnings(result)}", set()).update(_gpus(result))
         yield from (("fail", f"{text} (GPU {listed(sorted(gpus), 8)})") for text, gpus in failed.items())
     for name in WANTED:
         results = tests.get(name, [])
@@ -156,19 +143,14 @@ MISSING = "dcgmi is not installed"
 
 def stress(on: Running) -> dict[str, str]:
     """Run dcgmi diag on the nodes of each pool whose GPUs are free, and were not taken meanwhile."""
-    found, notes = Printed(run=on.run, hosts={}), {}
-    image = Evidence(on.folder).begun.options.get(DCGM_IMAGE)
-    for number, (name, pool) in enumerate(on.site.pools.items()):
-        if not pool.workers:
-            notes[name] = QUARANTINED
-        elif not (image or on.logs_in):
-            notes[name] = f"no login, and no --{DCGM_IMAGE}"
-        if name in notes:
-            continue
-        printed = in_pods(on, number, name, image) if image else _on_hosts(on, name)
+    found, notes, image = Printed(run=on.run, hosts={}), dict[str, str](), on.begun.options.get(DCGM_IMAGE)
+    if not (image or on.logs_in):
+        return dict.fromkeys(on.pools, f"no login, and no --{DCGM_IMAGE}")
+    for pool in on.pools:
+        printed = in_pods(on, pool, image) if image else _on_hosts(on, pool)
         errors = [str(each.get("error")) for each in printed.hosts.values()]
         if errors and all(error.startswith(MISSING) for error in errors):
-            notes[name] = f"no DCGM{f' in {image}' if image else ''}: {errors[0]}"
+            notes[pool] = f"no DCGM{f' in {image}' if image else ''}: {errors[0]}"
         found.hosts.update(printed.hosts)
         found.failed.update(printed.failed)
     write_json(on.at("stress") / PRINTED, found)
@@ -176,11 +158,16 @@ def stress(on: Running) -> dict[str, str]:
 
 
 def _on_hosts(on: Running, pool: str) -> Printed:
-    printed = measure_on(on, free_nodes(on, pool), "stress", SECONDS)
-    taken: dict[str, Any] = {"error": "a pod took GPUs of the node meanwhile", "diag": ""}
-    kept = free_nodes(on, pool, wait=False)
-    hosts = {node: each if node in kept else taken for node, each in printed.hosts.items()}
-    return printed.model_copy(update={"hosts": hosts})
+    printed = on.on_hosts(on.free_nodes(pool), "stress", SECONDS)
+    kept = on.free_nodes(pool, wait=False)
+    for node in printed.hosts.keys() - {*kept}:
+        printed.hosts[node] = _without("a pod took GPUs of the node meanwhile")
+    return printed
+
+
+def _without(why: str) -> dict[str, Any]:
+    """What stands in place of an output of dcgmi."""
+    return {"error": why, "diag": ""}
 
 
 CONTAINER = "dcgm"
@@ -237,47 +224,45 @@ class Pods(Plan):
         }  # fmt: skip
 
 
-def in_pods(on: Running, number: int, pool: str, image: str) -> Printed:
-    """The output of dcgmi diag on the free nodes of a pool. Raises as `plan_when_free`, and Preempted."""
-    begin = job_of(on.run, "stress", number)
-    clean_up(on, [begin])
+def in_pods(on: Running, pool: str, image: str) -> Printed:
+    """The output of dcgmi diag on the free nodes of a pool. Raises as `Running.plan`, and Preempted."""
+    begin = on.begun.job("stress", pool)
+    on.clean_up(begin)
     name = f"{begin}-{os.urandom(2).hex()}"
-    planned = plan_when_free(on, pool, name, validation_of(on.cluster.validation_of(pool)))
+    planned = on.plan(pool, name, validation_of(on.cluster.validation_of(pool)))
     job = replace(planned.job, namespace=f"busbar-{name}")
     plan = Pods(**{**vars(planned), "job": job, "owns_namespace": True}, image=image)
     deadline = Deadline(on.clock, POD_SECONDS + PERSISTENT_SECONDS)
+    follow = partial(_follow, on, plan, deadline)
     try:
-        hosts = run(
-            on.api, plan, deadline.seconds, lambda: _follow(on, plan, deadline), on.clock, on.say, on.options
-        )
+        hosts = run(on.api, plan, deadline.seconds, follow, on.clock, on.say, on.options)
     except LeftBehind as left:
         on.say(f"warning: {left}")
         hosts = left.found
     except Preempted:
         raise
     except CannotMeasure as refused:
-        hosts = {node: {"error": str(refused), "diag": ""} for node in job.nodes}
+        hosts = {node: _without(str(refused)) for node in job.nodes}
     return Printed(run=on.run, hosts=hosts)
 
 
 def _follow(on: Running, plan: Pods, deadline: Deadline) -> dict[str, dict[str, Any]]:
     """Node -> what its pod has printed, or why it has not, once no pod can print more."""
-    pods: dict[str, JsonObject] = {}
-    since: dict[str, float] = {}
+    pods, since = dict[str, JsonObject](), dict[str, float]()
+
+    def can_print(name: str, pod: JsonObject) -> bool:
+        issues = [*issues_of(pod)]
+        if not any(issue.persistent for issue in issues):
+            since.pop(name, None)
+        elif deadline.elapsed - since.setdefault(name, deadline.elapsed) >= PERSISTENT_SECONDS:
+            return False
+        return phase(pod) not in ENDED and not any(issue.permanent for issue in issues)
 
     def ended() -> Pending | None:
-        nonlocal pods, since
-        pods = {pod["metadata"]["name"]: pod for pod in on.api.list(f"{plan.inside}/pods")}
-        now, issues = deadline.elapsed, {name: [*issues_of(pod)] for name, pod in pods.items()}
-        lasting = [name for name, found in issues.items() if any(each.persistent for each in found)]
-        since = {name: since.get(name, now) for name in lasting}
-        running = [
-            name
-            for name, pod in pods.items()
-            if phase(pod) not in ENDED
-            and not any(each.permanent for each in issues[name])
-            and now - since.get(name, now) < PERSISTENT_SECONDS
-        ]
+        found = on.api.list(f"{plan.inside}/pods")
+        pods.clear()
+        pods.update((pod["metadata"]["name"], pod) for pod in found)
+        running = [name for name, pod in pods.items() if can_print(name, pod)]
         state = f"dcgmi diag on {counted(len(running), 'node')}"
         return Pending(state, POLL_SECONDS + len(pods) / PODS_PER_SECOND) if running else None
 
@@ -294,7 +279,7 @@ def _follow(on: Running, plan: Pods, deadline: Deadline) -> dict[str, dict[str, 
 
 def _printed(on: Running, plan: Pods, pod: JsonObject | None) -> dict[str, Any]:
     if pod is None:
-        return {"error": "its pod was deleted", "diag": ""}
+        return _without("its pod was deleted")
     statuses = (pod.get("status") or {}).get("containerStatuses") or [{}]
     about = {"image": plan.image, "image_id": statuses[0].get("imageID") or ""}
     name, limit = pod["metadata"]["name"], Deadline(on.clock, LOG_SECONDS)
@@ -308,7 +293,7 @@ def _printed(on: Running, plan: Pods, pod: JsonObject | None) -> dict[str, Any]:
     if not found:
         events = wait_until(lambda: on.api.list(f"{plan.inside}/events"), limit, poll_seconds=POLL_SECONDS)
         found = [*issue_report([pod], events), f"its pod is {phase(pod)}, with no output"]
-    return {"error": found[0], "diag": "", **about}
+    return {**_without(found[0]), **about}
 
 
 STAGE = Planned("stress", stress, True, lambda nodes: PLANNED_SECONDS)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stacks.accept.package import document, running
+from busbar.config.stackfile import StackFile
+from stacks.accept.package import commands, document, running
 from stacks.accept.package.evidence import Machines, machine_of
 from stacks.accept.package.verify import NAMESPACE, sign
 from stacks.accept.tests.unit import made
@@ -19,7 +20,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every worker is the machine of its number whenever a stage asks; a test of the question undoes it."""
 
     def answers(on: running.Running, at: str) -> Machines:
-        workers = [name for pool in on.site.pools.values() for name in pool.workers]
+        workers = [name for pool in on.pools.values() for name in pool.workers]
         hosts = {
             name: machine_of(made.host(int(name.rpartition("-")[2]))["also"])
             for name in workers
@@ -27,7 +28,15 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         return Machines(run=on.run, at=at, hosts=hosts)
 
-    monkeypatch.setattr(running, "ask_machines", answers)
+    monkeypatch.setattr(running.Running, "ask_machines", answers)
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a project, whose stack `prod` is the cluster."""
+    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
+    monkeypatch.setattr(commands, "load_stack", lambda stack, project: (file, made.site_of()[0]))
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from typing import Any
 from busbar import __version__
 from busbar.collect.spec import expectation, settings_of
 from busbar.config import Cluster, load
+from busbar.config.stackfile import StackFile
 from busbar.fabric.diagnosis.stages import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
 from busbar.fabric.paths import Found, Rail
@@ -40,11 +41,11 @@ from stacks.accept.package.evidence import (
     Printed,
     Stage,
     files_of,
-    job_of,
     machine_of,
     sha256,
     write_json,
 )
+from stacks.accept.package.running import Running
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from stacks.accept.package.subjects.cabling import Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
@@ -53,6 +54,7 @@ from stacks.accept.package.subjects.soak import SAMPLES
 from stacks.accept.tests.net import Net
 from stacks.training.tests.unit import made as proof
 from tests.support.clusters import site
+from tests.support.kube_cluster import Clock
 from tests.support.reports import report
 from tests.unit.judge.nccl.logs import Made
 
@@ -73,7 +75,7 @@ def site_of() -> tuple[Cluster, Site]:
         worker["name"] = name
     made["hosts"]["workers"][-1]["quarantine"] = "a new cable"
     found = load(made)
-    return found, Site.of("prod", found).soaked(SOAK_HOURS)
+    return found, Site.of("prod", found, SOAK_HOURS)
 
 
 def host(number: int) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def groups(
     hcas = tuple(f"mlx5_{rail}" for rail in range(8))
     work = Work(planned, 600, hcas, archive.folder)
     whole = nccljob.resolve(made, "h100", WORKERS, validation=validation)
-    job = replace(work.run(whole), pool=job_of(RUN_NAME, stage, 0), stage=work.stage)
+    job = replace(work.run(whole), pool=f"{RUN_NAME}-{stage}0", stage=work.stage)
     manifest = mpijob.render(job)
     lines = [FIRST_LINE]
     for group in planned:
@@ -283,7 +285,7 @@ def segment(
     validation = validation_of(made.validation_of("h100"), ["all_reduce"] * len(values), NCCL_DEBUG="WARN")
     validation = validation.model_copy(update={"min_bytes": 1 << 33})
     job = nccljob.resolve(made, "h100", WORKERS, validation=validation)
-    manifest = mpijob.render(replace(job, pool=job_of(RUN_NAME, SOAK, 0, part)))
+    manifest = mpijob.render(replace(job, pool=f"{RUN_NAME}-k0-{part}"))
     wanted = expectation(validation, job, manifest["metadata"]["name"])
     archive = Archive(folder / FOLDER / SOAK / "h100" / part)
     with archive.new_log() as sink, ZstdFile(sink, "w") as file:
@@ -384,7 +386,7 @@ def stored(**values: Any) -> dict[str, Any]:
     return {**mount, "fio-1": fio(), "fio-2": fio(), **values}
 
 
-def begun(folder: Path, **options: str) -> Site:
+def begun(folder: Path, **options: str) -> Begun:
     """The run and its criteria."""
     _, facts = site_of()
     release = {"version": __version__, "commit": commit()}
@@ -393,7 +395,18 @@ def begun(folder: Path, **options: str) -> Site:
     )
     write_json(folder / FOLDER / RUN, start.model_dump(mode="json"))
     (folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
-    return facts
+    return start
+
+
+def running(home: Path, *, api: Any = None, more: Any = None, **options: str) -> Running:
+    """A run in HOME, on the cluster of API, that began with these options. MORE: fields of Running."""
+    (home / "run").mkdir(exist_ok=True)
+    start, (cluster, _) = begun(home / "run", **options), site_of()
+    file = StackFile(home / "Pulumi.prod.yaml", {}, frozenset())
+    fields: dict[str, Any] = {"say": lambda text: None, "clock": Clock(), **(more or {})}
+    made = Running(home / "run", start, file, cluster, False, **fields)
+    made.__dict__["api"] = api
+    return made
 
 
 def stage(folder: Path, name: str, **more: Any) -> None:

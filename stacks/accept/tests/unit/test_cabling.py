@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from busbar.config.stackfile import StackFile
 from stacks.accept.package import commands
 from stacks.accept.package.evidence import Inventory, Printed
 from stacks.accept.package.running import Running, run_stage
@@ -32,19 +31,14 @@ def packed(text: str) -> dict[str, str]:
 
 @pytest.fixture
 def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    cluster, _ = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    site = made.begun(folder, cabling=made.design(made.cabling()))
-    return Running(folder, made.RUN_NAME, site, file, cluster, False, lambda text: None)
+    return made.running(tmp_path, cabling=made.design(made.cabling()))
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> list[str]:
     """The names of the hosts that are asked. ANSWERS: host -> what it prints, or why it prints nothing."""
     asked: list[str] = []
 
-    def measure_on(on: Running, names: Iterable[str], *_: Any) -> Printed:
+    def on_hosts(on: Running, names: Iterable[str], *_: Any) -> Printed:
         [name] = names
         asked.append(name)
         found = answers[name]
@@ -52,7 +46,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> list[str]:
             return Printed(run=on.run, hosts={}, failed={name: found})
         return Printed(run=on.run, hosts={name: found})
 
-    monkeypatch.setattr(stage, "measure_on", measure_on)
+    monkeypatch.setattr(Running, "on_hosts", on_hosts)
     return asked
 
 
@@ -95,12 +89,13 @@ def test_where_no_host_sees_the_fabric_the_rows_are_not_run_and_say_why(
 
 
 def test_a_pool_without_infiniband_has_no_cabling_and_does_not_need_one(on: Running) -> None:
-    pool = on.site.pools["h100"]
+    pool = on.pools["h100"]
     ethernet = pool.model_copy(
         update={"required": pool.required.model_copy(update={"link_layer": "ethernet"})}
     )
-    site = on.site.model_copy(update={"pools": {"h100": ethernet}})
-    assert stage.cabling(replace(on, site=site)) == {"h100": "the pool has no InfiniBand"}
+    site = on.begun.site.model_copy(update={"pools": {"h100": ethernet}})
+    begun = on.begun.model_copy(update={"site": site})
+    assert stage.cabling(replace(on, begun=begun)) == {"h100": "the pool has no InfiniBand"}
     from stacks.accept.package import criteria
 
     rows = {row.id: row.required for row in criteria.default(site).rows}
@@ -114,7 +109,7 @@ def test_the_cabling_as_built_is_printed_and_passes_as_the_design(
     hosts = {f"worker-{number}": made.host(number) for number in (1, 2)}
     found = Inventory(run=on.run, hosts=hosts)  # type: ignore[arg-type]
     monkeypatch.setattr(stage, "ask_workers", lambda on: found)
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
+    monkeypatch.setattr(commands, "load_stack", lambda stack, project: (on.file, on.cluster))
     done = busbar("accept", "cabling", "prod")
     assert (done.exit_code, done.stdout) == (0, made.design(made.cabling()))
 
@@ -137,7 +132,7 @@ def test_without_a_fabric_the_command_ends_with_2(
     hosts = {f"worker-{number}": made.host(number) for number in (1, 2)}
     found = Inventory(run=on.run, hosts=hosts)  # type: ignore[arg-type]
     monkeypatch.setattr(stage, "ask_workers", lambda on: found)
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
+    monkeypatch.setattr(commands, "load_stack", lambda stack, project: (on.file, on.cluster))
     done = busbar("accept", "cabling", "prod")
     assert (done.exit_code, why in " ".join(done.stderr.split())) == (2, True)
 
@@ -153,10 +148,10 @@ def test_without_a_fabric_the_command_ends_with_2(
 def test_a_design_that_is_not_valid_is_refused_before_anything_runs(
     on: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes | None, why: str
 ) -> None:
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
+    monkeypatch.setattr(commands, "load_stack", lambda stack, project: (on.file, on.cluster))
     if data is not None:
         (tmp_path / "cabling.csv").write_bytes(data)
-    done = busbar("accept", "run", "prod", "--cabling", str(tmp_path / "cabling.csv"))
+    done = busbar("accept", "run", "prod", "--soak", "1h", "--cabling", str(tmp_path / "cabling.csv"))
     assert (done.exit_code, why in " ".join(done.stderr.split())) == (64, True), done.stderr
 
 
@@ -173,11 +168,11 @@ def test_a_run_is_continued_with_its_own_design_only(
     net = made.cabling()
     net.swap(("worker-1 mlx5_0", 1), ("worker-1 mlx5_1", 1))
     (tmp_path / "cabling.csv").write_text(made.design(net))
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (on.file, on.cluster, on.site))
+    monkeypatch.setattr(commands, "load_stack", lambda stack, project: (on.file, on.cluster))
     home = tmp_path / ".busbar/prod/acceptance"
     home.mkdir(parents=True)
     on.folder.rename(home / "unfinished")
-    done = busbar("accept", "run", "prod", "--cabling", str(tmp_path / "cabling.csv"))
+    done = busbar("accept", "run", "prod", "--soak", "1h", "--cabling", str(tmp_path / "cabling.csv"))
     assert (done.exit_code, "began with another --cabling. Fix: remove" in done.stderr) == (64, True)
 
 

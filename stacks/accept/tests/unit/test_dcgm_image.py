@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.kube.client import ApiError, JsonObject
 from stacks.accept.package import commands
@@ -18,9 +17,7 @@ from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.subjects import stress
 from stacks.accept.package.subjects.stress import DCGM_IMAGE
 from stacks.accept.tests.unit import made
-from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
 from tests.unit.hosts import bash
@@ -72,14 +69,7 @@ def nodes() -> Nodes:
 
 @pytest.fixture
 def on(nodes: Nodes, tmp_path: Path) -> Running:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    site, (cluster, _) = made.begun(folder, **{DCGM_IMAGE: IMAGE}), made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    said: list[str] = []
-    running = OnGpus(folder, made.RUN_NAME, site, file, cluster, False, said.append, Clock(), logs_in=False)
-    running.__dict__["api"] = nodes
-    return running
+    return made.running(tmp_path, api=nodes, more={"logs_in": False}, **{DCGM_IMAGE: IMAGE})
 
 
 def test_without_a_login_each_node_runs_one_pod_with_all_of_its_gpus(on: Running, nodes: Nodes) -> None:
@@ -211,16 +201,11 @@ def test_the_script_of_a_pod_starts_the_host_engine(tmp_path: Path, answers: str
     assert named in done.stdout + done.stderr
 
 
-def test_a_run_is_continued_with_its_own_image_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stacks.accept.package import commands
-
-    cluster, facts = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (file, cluster, facts))
-    folder = tmp_path / ".busbar/prod/acceptance/unfinished"
+def test_a_run_is_continued_with_its_own_image_only(stack: Path) -> None:
+    folder = stack / ".busbar/prod/acceptance/unfinished"
     folder.mkdir(parents=True)
     made.begun(folder, **{DCGM_IMAGE: IMAGE})
-    done = busbar("accept", "run", "prod", "--dcgm-image", "registry.example.com/dcgm:3")
+    done = busbar("accept", "run", "prod", "--soak", "1h", "--dcgm-image", "registry.example.com/dcgm:3")
     assert (done.exit_code, "began with another --dcgm-image" in done.stderr) == (64, True)
 
 

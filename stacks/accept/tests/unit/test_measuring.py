@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from busbar.config.stackfile import StackFile
-from stacks.accept.package import commands
 from stacks.accept.package.evidence import Printed
 from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.subjects import storage, stress
@@ -37,26 +36,24 @@ class Hosts:
         )
 
 
+def answering(hosts: Hosts) -> Any:
+    return lambda on, *words, **values: hosts(on, *words, **values)
+
+
 @pytest.fixture
 def on(tmp_path: Path) -> Running:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    cluster, _ = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    site = made.begun(folder, storage="/mnt/data")
-    return Running(folder, made.RUN_NAME, site, file, cluster, False, lambda text: None)
+    return made.running(tmp_path, storage="/mnt/data")
 
 
 def free(monkeypatch: pytest.MonkeyPatch, *later: str) -> None:
     """Both workers are free at the beginning, and LATER after it."""
-    monkeypatch.setattr(
-        stress, "free_nodes", lambda on, pool, wait=True: made.WORKERS if wait else later or made.WORKERS
-    )
+    kept = later or made.WORKERS
+    monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS if wait else kept)
 
 
 def test_all_nodes_are_stressed_at_once(on: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = Hosts(all={"stress": made.stressed()})
-    monkeypatch.setattr(stress, "measure_on", hosts)
+    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
     free(monkeypatch)
     run_stage(stress.STAGE, on)
     assert hosts.asked == [("stress", made.WORKERS)]
@@ -66,7 +63,7 @@ def test_all_nodes_are_stressed_at_once(on: Running, monkeypatch: pytest.MonkeyP
 def test_a_node_whose_gpus_a_pod_took_meanwhile_has_no_result(
     on: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stress, "measure_on", Hosts(all={"stress": made.stressed()}))
+    monkeypatch.setattr(Running, "on_hosts", answering(Hosts(all={"stress": made.stressed()})))
     free(monkeypatch, "worker-1")
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, "stress.h100.diag")
@@ -77,7 +74,7 @@ def test_without_dcgm_on_any_node_the_stress_is_not_run_and_the_package_is_named
     on: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = json.loads(output("accept/measure", "PATH=/usr/bin:/bin; stress"))["error"]
-    monkeypatch.setattr(stress, "measure_on", Hosts(all={"stress": {"error": error, "diag": ""}}))
+    monkeypatch.setattr(Running, "on_hosts", answering(Hosts(all={"stress": {"error": error, "diag": ""}})))
     free(monkeypatch)
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, "stress.h100.diag")
@@ -89,7 +86,7 @@ def test_storage_is_measured_on_one_node_and_on_all_where_the_folder_is_the_same
     on: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts = Hosts(all={"mount": made.stored(), "fio": made.fio()})
-    monkeypatch.setattr(storage, "measure_on", hosts)
+    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
     run_stage(storage.STAGE, on)
     first, both = made.WORKERS[:1], made.WORKERS
     asked = [
@@ -109,7 +106,7 @@ def test_a_folder_that_one_node_has_not_mounted_is_not_measured_and_left_empty(
 ) -> None:
     hosts = Hosts(all={"mount": made.stored(), "fio": made.fio()})
     hosts.answers["worker-2"] = {"mount": {"mount": "", "free_bytes": 0, "seen": ""}}
-    monkeypatch.setattr(storage, "measure_on", hosts)
+    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
     run_stage(storage.STAGE, on)
     assert [verb for verb, _ in hosts.asked] == ["clear", "mount", "mount", "clear"]
     assert "worker-2: the folder is not there" in made.result(on.folder, "storage.h100.mount").reason
@@ -120,26 +117,19 @@ def test_a_node_that_does_not_answer_leaves_the_storage_unknown(
 ) -> None:
     hosts = Hosts(all={"mount": made.stored()})
     hosts.answers["worker-2"] = {"mount": "worker-2: no route to host"}
-    monkeypatch.setattr(storage, "measure_on", hosts)
+    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
     run_stage(storage.STAGE, on)
     found = made.result(on.folder, "storage.h100.mount")
     assert (found.result, found.reason) == ("unknown", "worker-2: no route to host")
 
 
 def test_without_a_folder_the_storage_is_not_run(on: Running) -> None:
-    made.begun(on.folder)
-    run_stage(storage.STAGE, on)
+    run_stage(storage.STAGE, replace(on, begun=made.begun(on.folder)))
     assert "--storage PATH" in made.result(on.folder, "storage.h100.read").reason
 
 
 @pytest.mark.parametrize("path", ["mnt/data", "/", "//", "/mnt/\ndata"])
-def test_a_folder_that_cannot_be_shared_storage_is_refused(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, facts = made.site_of()
-    monkeypatch.setattr(
-        commands, "_load", lambda stack, project: (StackFile(Path("x"), {}, frozenset()), cluster, facts)
-    )
+def test_a_folder_that_cannot_be_shared_storage_is_refused(path: str, stack: Path) -> None:
     done = busbar("accept", "run", "prod", "--storage", path)
     assert (done.exit_code, "expected the path of a folder" in done.stderr) == (64, True)
 

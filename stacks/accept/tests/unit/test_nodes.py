@@ -47,8 +47,7 @@ class Accepted:
         clock = self.site.clock
         self.on = Running(
             self.folder,
-            made.RUN_NAME,
-            facts,
+            begun,
             file,
             cluster,
             False,

@@ -349,7 +349,7 @@ def test_a_pool_whose_workers_are_all_in_quarantine_has_no_rows_but_those_agreed
 
 def undesigned(folder: Path, groups: dict[str, str]) -> None:
     """The run of a stack with these rail groups, and without a design."""
-    facts = made.begun(folder)
+    facts = made.begun(folder).site
     facts.pools["h100"].rail_groups.update(groups)
     path = folder / "evidence/run.json"
     write_json(path, {**read_json(path), "site": facts.model_dump(mode="json")})

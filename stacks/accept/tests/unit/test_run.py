@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.finding import Finding
 from busbar.hosts.inventory import Host, Inventory
@@ -34,7 +33,6 @@ from stacks.accept.package.subjects import inventory as asking
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder
 
 TIMES = ("2026-11-24T06:00:00Z", "2026-11-24T07:00:00Z")
@@ -59,12 +57,6 @@ class Gpus(Foreign):
         self.run_job(job, made.log(names, hosts, peaks, warn=warn))
 
 
-class OnGpus(Running):
-    """A run on such a cluster."""
-
-    api: Any = None
-
-
 @pytest.fixture
 def gpus() -> Gpus:
     return Gpus()
@@ -72,16 +64,9 @@ def gpus() -> Gpus:
 
 @pytest.fixture
 def on(gpus: Gpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    site = made.begun(folder)
-    cluster, _ = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
     times = iter(TIMES * 9)
     monkeypatch.setattr(stage_runs, "now", lambda: next(times))
-    running = OnGpus(folder, made.RUN_NAME, site, file, cluster, False, lambda text: None, Clock())
-    running.__dict__["api"] = gpus
-    return running
+    return made.running(tmp_path, api=gpus)
 
 
 def planned(name: str) -> Planned:
@@ -160,9 +145,9 @@ def test_an_api_server_that_is_not_ready_yet_is_asked_again(on: Running, gpus: G
 
 
 def test_a_pool_whose_workers_are_all_in_quarantine_is_not_run(on: Running, gpus: Gpus) -> None:
-    pool = on.site.pools["h100"].model_copy(update={"workers": ()})
-    empty = replace(on, site=on.site.model_copy(update={"pools": {"h100": pool}}))
-    empty.__dict__["api"] = gpus
+    pool = on.pools["h100"].model_copy(update={"workers": ()})
+    site = on.begun.site.model_copy(update={"pools": {"h100": pool}})
+    empty = replace(on, begun=on.begun.model_copy(update={"site": site}))
     run_stage(planned("repeats"), empty)
     found = made.result(on.folder, "repeats.h100.log")
     assert (found.result, found.reason) == ("not run", "every worker is in quarantine")
@@ -218,13 +203,10 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, healthy: Path) -> Callable[..., Any]:
+def site(stack: Path, monkeypatch: pytest.MonkeyPatch, healthy: Path) -> Callable[..., Any]:
     """`busbar accept run` on a healthy cluster; KILLED: before which steps its process ends."""
-    cluster, facts = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (file, cluster, facts))
     monkeypatch.setattr("secrets.token_hex", lambda length: made.RUN_NAME.removeprefix("accept-"))
-    design = tmp_path / "cabling.csv"
+    design = stack / "cabling.csv"
     design.write_text(made.design(made.cabling()))
     steps: list[str] = []
     killed: set[int] = set()
@@ -257,9 +239,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, healthy: Path) -> Call
         killed.update({at} if at else ())
         steps.clear()
         ends.clear()
-        return busbar("accept", "run", "prod", "--cabling", str(design), *words)
+        return busbar("accept", "run", "prod", "--soak", "1h", "--cabling", str(design), *words)
 
-    run.home = tmp_path / ".busbar/prod/acceptance"  # type: ignore[attr-defined]
+    run.home = stack / ".busbar/prod/acceptance"  # type: ignore[attr-defined]
     return run
 
 
@@ -339,18 +321,15 @@ def test_a_stage_without_a_result_ends_the_command_with_2_and_keeps_the_others(
 
 
 def test_the_plan_names_minutes_gpus_and_node_minutes_and_starts_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stack: Path,
 ) -> None:
-    cluster, facts = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (file, cluster, facts))
     done = busbar("accept", "plan", "prod")
     assert done.exit_code == 0
     table = {words[0]: words[1:] for line in done.stdout.splitlines() if (words := line.split())}
     assert table["collectives"] == ["4", "4", "16", "8"], "two nodes of 8 GPUs for 4 minutes"
     assert table["inventory"][2:] == ["0", "0"]
     assert "Nothing is left running" in done.stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(stack.iterdir()) == []
 
 
 def test_without_soak_stress_storage_and_paths_the_plan_stays_below_45_minutes_at_440_nodes() -> None:
@@ -358,14 +337,11 @@ def test_without_soak_stress_storage_and_paths_the_plan_stays_below_45_minutes_a
     assert sum(stage.seconds(440) for stage in stages.STAGES if stage.name not in without) <= 45 * 60
 
 
-def test_the_criteria_are_printed_and_can_be_read_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_criteria_are_printed_and_can_be_read_again(stack: Path, tmp_path: Path) -> None:
     from jsonschema import Draft202012Validator
 
-    cluster, facts = made.site_of()
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (None, cluster, facts))
-    printed = busbar("accept", "criteria", "--for", "prod").stdout
+    _, facts = made.site_of()
+    printed = busbar("accept", "criteria", "--for", "prod", "--soak", "1h").stdout
     (tmp_path / "acceptance.yaml").write_text(printed)
     assert contract.read(tmp_path / "acceptance.yaml", facts) == contract.default(facts)
     schema = json.loads(busbar("accept", "criteria").stdout)
@@ -389,6 +365,7 @@ def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
     monkeypatch.setattr("busbar.kube.client.connect", lambda environment: gpus)
+    monkeypatch.setattr(stage_runs, "connect", lambda environment: gpus)
     monkeypatch.setattr(stage_runs, "now", lambda: TIMES[0])
     of = ("--kubeconfig", str(kubeconfig))
     printed = busbar("accept", "criteria", *of)

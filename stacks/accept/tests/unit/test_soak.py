@@ -15,22 +15,20 @@ from typing import Any
 
 import pytest
 
-from busbar.config.stackfile import StackFile
 from busbar.exits import Misuse, NoVerdict
 from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
-from stacks.accept.package import commands, document
+from stacks.accept.package import document
 from stacks.accept.package import running as running_module
 from stacks.accept.package.criteria import default, stages_of
 from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.running import Running, run_stage
+from stacks.accept.package.site import Site
 from stacks.accept.package.subjects import soak
 from stacks.accept.package.subjects.soak import dots
 from stacks.accept.tests.unit import made
-from stacks.accept.tests.unit.test_run import OnGpus
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock
 from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder
 
 PORT = {"hca": "mlx5_3", "port": 1}
@@ -301,7 +299,7 @@ def test_a_pair_that_gives_next_to_nothing_after_the_soak_fails(folder: Path) ->
 
 
 def test_without_a_soak_there_are_no_rows_of_it() -> None:
-    rows = default(made.site_of()[1].soaked(0)).rows
+    rows = default(Site.of("prod", made.site_of()[0])).rows
     assert not [row.id for row in rows if row.id.startswith(("soak.", "after."))]
 
 
@@ -349,9 +347,9 @@ def gpus() -> Soaked:
 def on(gpus: Soaked, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
     """A run before its soak; the samplers of its hosts write what those of healthy hosts write."""
     shutil.rmtree(folder / "evidence/soak")
-    cluster, site = made.site_of()
-    file = StackFile(tmp_path / "Pulumi.prod.yaml", {}, frozenset())
-    running = OnGpus(folder, made.RUN_NAME, site, file, cluster, False, lambda text: None, Clock())
+    running = made.running(tmp_path, api=gpus)
+    shutil.rmtree(running.folder)
+    running = replace(running, folder=folder)
     running.__dict__["api"] = gpus
     verbs: list[str] = []
 
@@ -424,7 +422,7 @@ def test_a_job_that_cannot_be_removed_is_named_with_the_kubeconfig_of_its_cluste
     said: list[str] = []
     monkeypatch.setattr(gpus, "delete", refuse)
     foreign = replace(on, kubeconfig=Path("/k.yaml"), say=said.append)
-    foreign.__dict__ |= {"api": gpus, "verbs": []}
+    foreign.__dict__.update(api=gpus, verbs=[])
     with pytest.raises(NoVerdict):
         run_stage(soak.STAGE, foreign)
     assert [text for text in said if "-k0-000 --kubeconfig /k.yaml" in text]
@@ -458,9 +456,7 @@ def test_an_interval_that_fails_ends_the_job_and_the_soak(on: Running, gpus: Soa
     assert row(on.folder, "hours").result == "unknown"
 
 
-def test_the_plan_has_the_hours_of_the_soak_and_says_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, site = made.site_of()
-    monkeypatch.setattr(commands, "_load", lambda stack, project: (None, cluster, site.soaked(0)))
+def test_the_plan_has_the_hours_of_the_soak_and_says_what_goes_on(stack: Path) -> None:
     done = busbar("accept", "plan", "prod", "--soak", "72h")
     table = {words[0]: words[1:] for line in done.stdout.splitlines() if (words := line.split())}
     minutes, held, cost = map(int, table["soak"][1:])

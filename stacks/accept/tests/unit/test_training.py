@@ -21,14 +21,7 @@ PROOF, CHECKPOINT = "training.h100.proof", "training.h100.checkpoint"
 @pytest.fixture
 def on(tmp_path: Path) -> Callable[[Path | None], Running]:
     """A run whose proof lies in a folder, or nowhere."""
-    cluster, site = made.site_of()
-
-    def running(folder: Path | None) -> Running:
-        made.begun(tmp_path, **({"training": str(folder)} if folder else {}))
-        file: Any = None
-        return Running(tmp_path, made.RUN_NAME, site, file, cluster, False, lambda text: None)
-
-    return running
+    return lambda folder: made.running(tmp_path, **({"training": str(folder)} if folder else {}))
 
 
 def test_the_proof_is_copied_and_judged_again_with_its_time_per_step(
@@ -36,16 +29,16 @@ def test_the_proof_is_copied_and_judged_again_with_its_time_per_step(
 ) -> None:
     running = on(made.training(tmp_path / "proof"))
     run_stage(training.STAGE, running)
-    found = made.result(tmp_path, PROOF)
+    found = made.result(tmp_path / "run", PROOF)
     assert found.result == "pass"
     assert found.reason == "0.02 s per step on 2 nodes, all-reduce of gradients 390.2 GB/s"
-    nodes = made.result(tmp_path, "training.h100.nodes")
+    nodes = made.result(tmp_path / "run", "training.h100.nodes")
     assert (nodes.result, nodes.value) == ("pass", 2)
 
 
 def test_without_a_folder_the_stage_was_not_run(on: Callable[[Path | None], Running], tmp_path: Path) -> None:
     run_stage(training.STAGE, on(None))
-    assert made.result(tmp_path, PROOF).result == "not run"
+    assert made.result(tmp_path / "run", PROOF).result == "not run"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +55,7 @@ def test_a_proof_that_is_none_of_this_run_ends_the_stage(
     running = on(made.training(tmp_path / "proof", lambda kept: kept.update(change)))
     with pytest.raises(NoVerdict, match=why):
         run_stage(training.STAGE, running)
-    assert Evidence(tmp_path).stage("training") is None
+    assert Evidence(tmp_path / "run").stage("training") is None
 
 
 def test_an_empty_folder_ends_the_stage(on: Callable[[Path | None], Running], tmp_path: Path) -> None:

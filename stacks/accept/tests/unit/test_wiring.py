@@ -9,9 +9,9 @@ import pytest
 
 from stacks.accept.package.subjects.cabling import (
     COLUMNS,
+    End,
     Fabric,
     Link,
-    Place,
     faults,
     few_uplinks,
     guid_of,
@@ -48,7 +48,9 @@ def built(change: Callable[[Net], object]) -> Fabric:
 
 def by_design(fabric: Fabric, *, ports: bool = True) -> list[str]:
     rows = read_design(write_design(Fabric.read(net().text()), RAILS))
-    kept = rows if ports else [row._replace(port=0) for row in rows if not row.hca.isdecimal()]
+    kept = (
+        rows if ports else {near: End(far.at, "") for near, far in rows.items() if not near.port.isdecimal()}
+    )
     hcas, between = of_design(fabric, kept, RAILS)
     return [*faults(fabric, hcas), *faults(fabric, between)]
 
@@ -62,11 +64,10 @@ def by_groups(fabric: Fabric) -> list[str]:
 def test_the_output_of_the_real_tool_is_read() -> None:
     """ibnetdiscover 44 on ibsim: a narrow HCA, an uplink, a managed switch, an aggregation node of SHARP."""
     found = Fabric.read(REAL)
-    leaf = "S-0000000000200000"
-    assert found.names == {leaf: "leaf0", "S-0000000000200010": "spine0"}
-    assert found.hcas[0xB83FABCD12340001] == Link(Place(leaf, 1), "8xHDR", 400)
-    assert found.hcas[0xB83FABCD12340002] == Link(Place(leaf, 2), "1xHDR", 50)
-    assert found.links[Place(leaf, 36)] == Link(Place("S-0000000000200010", 1), "8xHDR", 400)
+    assert found.names == {"S-0000000000200000": "leaf0", "S-0000000000200010": "spine0"}
+    assert found.hcas[0xB83FABCD12340001] == Link(End("leaf0", "1"), "8xHDR", 400)
+    assert found.hcas[0xB83FABCD12340002] == Link(End("leaf0", "2"), "1xHDR", 50)
+    assert found.links[End("leaf0", "36")] == Link(End("spine0", "1"), "8xHDR", 400)
 
 
 @pytest.mark.parametrize("speed", ["4xNDR", "4xXDR", "2xHDR", "4xFDR10"])
@@ -125,16 +126,13 @@ def test_two_rails_of_a_node_on_one_leaf_are_named(judge: Callable[[Fabric], lis
         net.plug(hca(6, 0), ("leaf-1-3", 60))
 
     [fault] = judge(built(move))
-    assert (
-        fault.startswith("gpu-6 mlx5_0 is in leaf-1-3")
-        and "as mlx5_3 of the same node, expected leaf-1-0" in fault
-    )
+    assert fault.startswith("gpu-6 mlx5_0 is in leaf-1-3") and ", as gpu-6 mlx5_3, expected leaf-1-0" in fault
 
 
 def test_an_uplink_that_is_out_is_named_by_the_design_and_by_the_peers_of_its_leaf() -> None:
     fabric = built(lambda net: net.unplug(("leaf-0-2", 6)))
     assert by_design(fabric) == ["leaf-0-2 port 6 has no link, expected spine-1 port 3"]
-    assert [*few_uplinks(fabric, {each.end.switch for each in fabric.hcas.values()})] == [
+    assert [*few_uplinks(fabric, {each.end.at for each in fabric.hcas.values()})] == [
         "leaf-0-2 has 1 uplinks, its peers have 2"
     ]
 
