@@ -226,36 +226,35 @@ def verify(
     read; 64: bad usage.
     """
     from busbar.writing import write_whole
+    from stacks.accept.package import document
     from stacks.accept.package import verify as verifying
-    from stacks.accept.package.document import headline, release
+    from stacks.accept.package.evidence import Evidence
 
-    agreed = verifying.Agreed(criteria, signed_by or (), cluster_id, machines)
-    found = verifying.verify(folder, signers, agreed)
+    found = verifying.verify(
+        folder, signers, agreed=criteria, signed_by=signed_by or (), cluster_id=cluster_id, machines=machines
+    )
     again = found.again
     [verdict] = [name for name, code in CODES.items() if code == found.exit_code]
     about = []
     if not found.same_release:
-        made, own = (f"{each.get('version')} ({each.get('commit')})" for each in (again["busbar"], release()))
+        releases = again["busbar"], document.release()
+        made, own = (f"{each.get('version')} ({each.get('commit')})" for each in releases)
         about = [f"made by busbar {made}, judged again by {own}: the page in the folder is not compared"]
     about.append(f"sha256 of the criteria: {again['criteria']['sha256']}")
     about.append(f"sha256 of criteria and evidence: {again['sum']}")
-    word = _show(again, headline(again, verdict), about)
-    for each in found.signatures:
-        print_text(f"signature {each.state}: {each.text}")
-    if not found.signatures:
-        print_text("signature: none")
-    for name in found.unsigned:
-        print_text(f"not signed by {name}")
-    for text in found.differences:
-        print_text(f"differs: {text}")
-    for text in found.refusals:
-        print_text(f"not as agreed: {text}")
-    if agreed.unasked:
-        print_text(f"nobody has asked: {', '.join(agreed.unasked)}")
+    word = _show(again, document.headline(again, verdict), about)
+    known = [f"{each.state}: {each.text}" for each in found.signatures]
+    said = [f"signature {text}" for text in known] or ["signature: none"]
+    said += [f"not signed by {name}" for name in found.unsigned]
+    said += [f"differs: {text}" for text in found.differences]
+    said += [f"not as agreed: {text}" for text in found.refusals]
+    asked = {"criteria": criteria, "signed-by": signed_by, "cluster-id": cluster_id, "machines": machines}
+    if unasked := [f"--{name}" for name, value in asked.items() if not value]:
+        said.append(f"nobody has asked: {', '.join(unasked)}")
     if report:
-        write_whole(report, verifying.page(folder, found))
-        print_text(f"page of this release: {report}")
-    print_text(f"{word}: {again['cluster']}, run {again['run']} of {again['ended']}")
+        write_whole(report, document.report(again, Evidence(folder), known))
+        said.append(f"page of this release: {report}")
+    print_text("\n".join([*said, f"{word}: {again['cluster']}, run {again['run']} of {again['ended']}"]))
     raise typer.Exit(found.exit_code)
 
 
@@ -302,8 +301,8 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
         other = "another stack file or --soak" if begun.site != site else ""
         if text and contract.text(contract.read(folder / CRITERIA, begun.site)) != text:
             other = "other criteria"
-        if any(begun.options.get(name) != value for name, value in options.items()):
-            other = f"another --{' or --'.join(options)}"
+        if changed := [name for name, value in options.items() if begun.options.get(name) != value]:
+            other = f"another --{' or --'.join(changed)}"
         if other:
             raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
         progress(f"continuing {begun.run}, which began at {begun.began}")

@@ -12,8 +12,8 @@ from pydantic import Field, ValidationError
 
 from busbar.exits import Misuse
 from busbar.models import ConfigModel, problems
-from stacks.accept.package.kinds import Kind, Row
-from stacks.accept.package.site import COLLECTIVES, Pool, Site
+from stacks.accept.package.kinds import Row
+from stacks.accept.package.site import COLLECTIVES, Site
 from stacks.accept.package.subjects import KINDS
 
 VERSION: Literal[1] = 1
@@ -27,44 +27,40 @@ class Criteria(ConfigModel):
     rows: Annotated[list[Row], Field(min_length=1, max_length=10_000)]
 
 
+def possible(site: Site) -> dict[str, Row]:
+    """Id -> the row as this release would write it, of every row that criteria of the site may have."""
+    found: dict[str, Row] = {}
+    for name, pool in site.pools.items():
+        for key, kind in KINDS.items() if pool.workers or pool.quarantined else ():
+            stage, _, what = key.partition(".")
+            for collective in COLLECTIVES if kind.per_collective else ("",):
+                expected = kind.expects(pool, collective).items()
+                is_required = kind.required(pool) if callable(kind.required) else kind.required
+                row = Row(
+                    id=".".join(filter(None, (stage, name, collective, what))),
+                    measured=kind.measured,
+                    threshold=kind.limit(pool) if kind.limit else None,
+                    unit=kind.unit,
+                    source=kind.source.format(origin=pool.origin(collective or COLLECTIVES[0])),
+                    # Without what is not known.
+                    expected={key: value for key, value in expected if value},
+                    required=is_required and (not collective or pool.expected_gbps[collective] is not None),
+                )
+                found |= {row.id: row} if kind.when(pool) else {}
+    return found
+
+
 def default(site: Site) -> Criteria:
     """The default criteria of a site, from its pools and profiles. Raises Misuse where no worker is left."""
     rows = [
         row
-        for name, pool in site.pools.items()
-        for kind, row in _possible(name, pool)
+        for row in possible(site).values()
         # A pool without rails has no row about them.
-        if len(pool.workers) >= kind.nodes and row.threshold != 0
+        if len(site.pools[row.parts[1]].workers) >= row.kind.nodes and row.threshold != 0
     ]
     if not rows:
         raise Misuse(f"every worker of {site.stack} is in quarantine. Fix: end a quarantine")
     return Criteria(version=VERSION, rows=rows)
-
-
-def _possible(name: str, pool: Pool) -> Iterator[tuple[Kind, Row]]:
-    """Every row that criteria may have of a pool, with its kind, however many workers are left."""
-    for key, kind in KINDS.items() if pool.workers or pool.quarantined else ():
-        stage, _, what = key.partition(".")
-        for collective in COLLECTIVES if kind.per_collective else ("",):
-            is_required = kind.required(pool) if callable(kind.required) else kind.required
-            row = Row(
-                id=".".join(filter(None, (stage, name, collective, what))),
-                measured=kind.measured,
-                threshold=kind.limit(pool) if kind.limit else None,
-                unit=kind.unit,
-                source=kind.source.format(origin=pool.origin(collective or COLLECTIVES[0])),
-                # Without what is not known.
-                expected={key: value for key, value in kind.expects(pool, collective).items() if value},
-                required=is_required and (not collective or pool.expected_gbps[collective] is not None),
-            )
-            if kind.when(pool):
-                yield kind, row
-
-
-def possible(site: Site) -> dict[str, Row]:
-    """Id -> the row as this release would write it, of every row that criteria of the site may have."""
-    rows = (row for name, pool in site.pools.items() for _, row in _possible(name, pool))
-    return {row.id: row for row in rows}
 
 
 def offered(site: Site) -> tuple[str, ...]:
@@ -109,8 +105,7 @@ def differences(agreed: Criteria, own: Criteria) -> Iterator[str]:
 
 def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
     """The faults of criteria, each as a sentence with its fix."""
-    known = possible(site)
-    seen: set[str] = set()
+    known, seen = possible(site), set[str]()
     for row in criteria.rows:
         usual = known.get(row.id)
         if usual is None or row.id in seen:
@@ -122,23 +117,22 @@ def _faults(criteria: Criteria, site: Site) -> Iterator[str]:
         for name in sorted({*usual.expected, *row.expected}):
             got, of_run = row.expected.get(name), usual.expected.get(name)
             if got != of_run:
-                fix = "Fix: agree on one of them"
-                yield f"{row.id}: expected.{name} is {got}, the stack of the run has {of_run}. {fix}"
-        if usual.threshold is None:
+                what = f"expected.{name} is {got}, the stack of the run has {of_run}"
+                yield f"{row.id}: {what}. Fix: agree on one of them"
+        ceiling = row.kind.ceiling or usual.threshold
+        if ceiling is None:
             if row.threshold is not None or row.unit:
                 yield f"{row.id}: has a threshold or a unit, expected none. Fix: remove them"
-            continue
-        if row.unit != usual.unit:
+        elif row.unit != usual.unit:
             yield f"{row.id}: unit is {row.unit!r}, expected {usual.unit!r}. Fix: write this unit"
-        ceiling = KINDS[row.parts[3]].ceiling or usual.threshold
-        if row.threshold is None or not 0 < row.threshold <= ceiling:
+        elif row.threshold is None or not 0 < row.threshold <= ceiling:
             got = "missing" if row.threshold is None else f"{row.threshold:g}"
             yield f"{row.id}: threshold is {got}, expected more than 0 and at most {ceiling:g} {usual.unit}"
 
 
 def stages_of(rows: Iterable[Row]) -> set[str]:
     """The stages of rows, and those whose evidence they need."""
-    return {stage for row in rows for stage in (row.parts[0], *KINDS[row.parts[3]].uses)}
+    return {stage for row in rows for stage in (row.parts[0], *row.kind.uses)}
 
 
 def text(criteria: Criteria) -> str:

@@ -22,7 +22,7 @@ from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import kinds
 from stacks.accept.package.evidence import Evidence, Untrusted, files_of, or_none, sha256
-from stacks.accept.package.subjects import KINDS
+from stacks.accept.package.subjects import STAGES
 from stacks.accept.package.subjects.inventory import devices
 from stacks.accept.package.subjects.nodes import known_of
 from stacks.accept.package.subjects.soak import dots
@@ -31,7 +31,6 @@ CRITERIA, ACCEPTANCE, REPORT, SUMS = "acceptance.yaml", "acceptance.json", "repo
 SIGNATURES = "signatures"
 SCHEMA = 2
 """Raised when the meaning of a document changes; another one is refused."""
-STAGES = tuple(dict.fromkeys(key.partition(".")[0] for key in KINDS))
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
 WORDS = {"accepted": "Accepted on", "refused": "Refused; passed are", "undecided": "Not decided; passed are"}
@@ -55,18 +54,15 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     installed = {each.owner.install_id for each in reports.values()}
     if len(installed) > 1:
         raise Untrusted("the inventory has workers of several clusters")
-    said, versions, ended = (
-        {_told(each, "simulated") for each in reports.values()},
-        dict[str, str](),
-        [begun.began],
-    )
-    for name in STAGES:
-        if stage := evidence.stage(name):
-            ended.append(stage.ended)
-        if printed := or_none(partial(evidence.printed, name)):
+    said = {_told(each, "simulated") for each in reports.values()}
+    versions, ended = dict[str, str](), [begun.began]
+    for stage in STAGES:
+        if kept := evidence.stage(stage.name):
+            ended.append(kept.ended)
+        if printed := or_none(partial(evidence.printed, stage.name)):
             said |= {str(host.get("simulated") or "") for host in printed.hosts.values()}
         for pool in pools:
-            if log := or_none(partial(evidence.judged, name, pool)):
+            if log := or_none(partial(evidence.judged, stage.name, pool)):
                 said.add(log.verdict.simulated)
                 settings = {**log.record.settings, "nccl": log.verdict.nccl_version}
                 versions |= {key: value for key in VERSIONS if (value := settings.get(key))}

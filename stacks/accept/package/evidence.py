@@ -263,16 +263,11 @@ def read_json(path: Path) -> Any:
 class Evidence:
     """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted."""
 
-    def __init__(
-        self,
-        folder: Path,
-        running: Stage | None = None,
-        known: dict[tuple[str, str, str], Judged] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, running: Stage | None = None) -> None:
         self.folder = folder / FOLDER
         self._running = running
         self._runs: dict[tuple[str, str], list[Runs]] = {}
-        self._judged = {} if known is None else known
+        self._judged: dict[tuple[str, str, str], Judged | None] = {}
 
     @cached_property
     def begun(self) -> Begun:
@@ -349,19 +344,22 @@ class Evidence:
         """The log of a pool, or of a segment, judged again; None without a complete one."""
         key = stage, pool, part
         if key not in self._judged:
-            with self._opened(*key) as (archive, where, record):
-                again = judge_archive(archive) if record else None
-                if record is None or again is None:
-                    return None
-                log, verdict = again
-                for names in log.evidence.hcas_of_host.values():
-                    self._know(f"{where}/{LOG}", pool, names)
-            tables: dict[str, list[Table]] = {}
-            for run in log.runs:
-                if run.rows and (name := infer(run).name) and run.busbw is not None:
-                    tables.setdefault(name, []).append(_table(run, run.busbw))
-            self._judged[key] = Judged(verdict, record, tables)
+            self._judged[key] = self._judge(*key)
         return self._judged[key]
+
+    def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
+        with self._opened(stage, pool, part) as (archive, where, record):
+            found = judge_archive(archive) if record else None
+            if record is None or found is None:
+                return None
+            log, verdict = found
+            for names in log.evidence.hcas_of_host.values():
+                self._know(f"{where}/{LOG}", pool, names)
+        tables: dict[str, list[Table]] = {}
+        for run in log.runs:
+            if run.rows and (name := infer(run).name) and run.busbw is not None:
+                tables.setdefault(name, []).append(_table(run, run.busbw))
+        return Judged(verdict, record, tables)
 
     def runs(self, stage: str, pool: str) -> list[Runs]:
         """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""

@@ -51,6 +51,11 @@ class Row(ConfigModel):
         stage, pool, *collective, kind = self.id.split(".")
         return stage, pool, "".join(collective), f"{stage}.{kind}"
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of the row. Raises KeyError where this release has none."""
+        return KINDS[self.parts[3]]
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -198,7 +203,7 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused",
 
 def result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
     """A row with its result, as JSON values. HASHES: file -> sha256."""
-    stage, pool, _, key = row.parts
+    stage, pool, _, _ = row.parts
     try:
         found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
         # A fault stays one, whichever machine has it.
@@ -208,7 +213,7 @@ def result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str,
         found = Finding("fail", str(error))
     except Untrusted as error:
         found = Finding("unknown", str(error))
-    stages = [f"{FOLDER}/{name}" for name in (*KINDS[key].uses, stage)]
+    stages = [f"{FOLDER}/{name}" for name in (*row.kind.uses, stage)]
     folders = [*stages, *(f"{folder}/{pool}" for folder in stages)]
     below = f"{FOLDER}/{stage}/{pool}/"
     used = [path for path in hashes if path.rpartition("/")[0] in folders or path.startswith(below)]
@@ -216,8 +221,8 @@ def result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str,
 
 
 def _find(asked: Question) -> Finding:
-    row, (name, pool, _, key) = asked.row, asked.row.parts
-    kind, stage = KINDS[key], asked.evidence.stage(name)
+    row, kind, (name, pool, _, _) = asked.row, asked.row.kind, asked.row.parts
+    stage = asked.evidence.stage(name)
     if stage is None:
         return Finding("not run", f"the stage {name} was not run")
     if pool in stage.notes:

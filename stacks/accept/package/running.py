@@ -218,7 +218,9 @@ def run_stage(planned: Planned, on: Running) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     on.say(f"stage {planned.name}")
     pools = on.begun.site.pools
-    notes = {name: "every worker is in quarantine" for name in pools if name not in on.pools}
+    # The inventory counts also the workers of a pool that has none left.
+    empty = [name for name in pools if name not in on.pools and planned.name != kept.INVENTORY]
+    notes = dict.fromkeys(empty, "every worker is in quarantine")
     try:
         if planned.name != kept.INVENTORY:
             asked = len([*folder.glob(kept.MACHINES_FILES)])

@@ -93,10 +93,9 @@ class Site(OutputModel):
 
         KNOWN: requirements of hosts in place of its own.
         """
-        inventory = Inventory.of(cluster)
-        requirements = spec_of(cluster).requirements
-        pools, places = {}, {host.name: host.topology.rail_group for host in cluster.hosts.workers}
-        groups = {name: group for name, group in places.items() if group}
+        inventory, requirements = Inventory.of(cluster), spec_of(cluster).requirements
+        groups = {host.name: host.topology.rail_group for host in cluster.hosts.workers}
+        pools: dict[str, Pool] = {}
         for name in cluster.pools:
             validation = validation_of(cluster.validation_of(name))
             workers = [host.name for host in inventory.usable_of(name)]
@@ -104,13 +103,13 @@ class Site(OutputModel):
             topology = nccljob.TopologyFile(name, Path(file).name, "") if file else None
             job = nccljob.resolve(cluster, name, workers, validation=validation, topology=topology)
             wanted = expectation(validation, job, name)
-            own = requirements[requirements_key("worker", name)]
-            kept_away = inventory.unusable_of(name)
             pools[name] = Pool(
                 workers=tuple(workers),
-                quarantined={each: inventory.quarantine[each] for each in kept_away},
+                quarantined={each: inventory.quarantine[each] for each in inventory.unusable_of(name)},
                 # Another release may install otherwise, and accepts the same hardware.
-                required=own.model_copy(update={"plan": "", **known}),
+                required=requirements[requirements_key("worker", name)].model_copy(
+                    update={"plan": "", **known}
+                ),
                 expectation={key: value for key, value in wanted.items() if key not in _OF_JOBS},
                 # TCP does not use the rails.
                 group_gbps={
@@ -118,7 +117,7 @@ class Site(OutputModel):
                     for kind, gbps in expected_of(scope_of(inventory, name, workers, Path())).items()
                     if validation.required_transport != "socket" or not kind.startswith("rail_")
                 },
-                rail_groups={each: groups[each] for each in workers if each in groups},
+                rail_groups={each: group for each in workers if (group := groups[each])},
                 soak_hours=soak_hours,
             )
         return cls(stack=stack, cluster=cluster.name, pools=pools)
@@ -127,11 +126,16 @@ class Site(OutputModel):
 def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **env: str) -> Validation:
     """The validation of a pool for a job of accept."""
     expected, first = validation.expected_busbw_gbps, validation.collectives[0]
-    by_name = {**({first: expected} if expected else {}), **validation.expected_by_collective}
     # The first collective of the stack, whose value this is, need not be the first one here.
-    of_each = {"expected_busbw_gbps": None, "expected_by_collective": by_name}
-    more = {"collectives": list(runs), "env": {**validation.env, **env}, **of_each}
-    return validation.model_copy(update=more)
+    by_name = {**({first: expected} if expected else {}), **validation.expected_by_collective}
+    return validation.model_copy(
+        update={
+            "collectives": list(runs),
+            "env": {**validation.env, **env},
+            "expected_busbw_gbps": None,
+            "expected_by_collective": by_name,
+        }
+    )
 
 
 POOL = "gpus"

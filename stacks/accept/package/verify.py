@@ -7,7 +7,7 @@ import hashlib
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,33 +49,12 @@ class Signature:
     `principal`: the name that allowed_signers gives to a good one.
     """
 
-    file: str
     state: Literal["good", "bad", "unknown"]
     text: str
     principal: str = ""
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """The buyer's own knowledge beside the folder; None, or empty, where nobody asks for it.
-
-    `machines`: a file with a line per machine: its id, or the serial of it or of one of its parts.
-    """
-
-    criteria: Path | None = None
-    signed_by: Sequence[str] = ()
-    cluster_id: str | None = None
-    machines: Path | None = None
-
-    @property
-    def unasked(self) -> list[str]:
-        """The options of the questions that nobody asks."""
-        given = (self.criteria, self.signed_by, self.cluster_id, self.machines)
-        options = ("--criteria", "--signed-by", "--cluster-id", "--machines")
-        return [option for option, each in zip(options, given, strict=True) if not each]
-
-
-@dataclass
 class Verified:
     """The result of a verification.
 
@@ -85,11 +64,11 @@ class Verified:
 
     document: Mapping[str, Any]
     again: Mapping[str, Any]
-    differences: list[str]
     same_release: bool
-    refusals: list[str] = field(default_factory=list)
-    signatures: list[Signature] = field(default_factory=list)
-    unsigned: list[str] = field(default_factory=list)
+    differences: list[str]
+    signatures: list[Signature]
+    unsigned: list[str]
+    refusals: list[str]
 
     @property
     def exit_code(self) -> int:
@@ -103,21 +82,28 @@ class Verified:
         return DONE if verdicts == ["accepted"] * 2 and is_signed and not self.differences else NO_VERDICT
 
 
-def verify(folder: Path, signers: Path | None, agreed: Agreed | None = None) -> Verified:
+def verify(
+    folder: Path,
+    signers: Path | None,
+    *,
+    agreed: Path | None = None,
+    signed_by: Sequence[str] = (),
+    cluster_id: str | None = None,
+    machines: Path | None = None,
+) -> Verified:
     """Verify the document in FOLDER. Raises Untrusted, in one sentence, for a folder that is refused.
 
-    Raises NoVerdict where it cannot be read.
+    AGREED: the buyer's criteria. MACHINES: a file with the id of a machine, or the serial of it or of one of
+    its parts, per line. Raises NoVerdict where the folder cannot be read.
     """
-    files, agreed = files_of(folder), agreed or Agreed()
+    files = files_of(folder)
     signatures = check_files(files)
     stored = read_json(files[ACCEPTANCE])
     if not isinstance(stored, dict):
         raise Untrusted(f"{ACCEPTANCE} is not a JSON object")
     if (schema := stored.get("schema")) != document.SCHEMA:
-        raise Untrusted(
-            f"{ACCEPTANCE} has the schema {schema!r}, expected {document.SCHEMA}: a document of a busbar "
-            "before 1.0 is not read. Fix: accept the cluster again"
-        )
+        why = f"has the schema {schema!r}, expected {document.SCHEMA}"
+        raise Untrusted(f"{ACCEPTANCE} {why}. Fix: verify it with the busbar that wrote it")
     if stored.get("files") != document.hashes_of(files):
         raise Untrusted(f"{ACCEPTANCE}: `files` is not that of the evidence")
     try:
@@ -128,50 +114,42 @@ def verify(folder: Path, signers: Path | None, agreed: Agreed | None = None) -> 
     same = stored.get("busbar") == again["busbar"] and begun.busbar == document.release()
     if same and (hidden := [each for each in offered(begun.site) if each not in begun.rows]):
         raise Untrusted(f"{FOLDER}/{RUN} hides rows of its release: {listed(hidden)}")
-    found = Verified(stored, again, _compare(stored, again, same=same), same)
-    for path, text in texts.items() if same and not found.differences else ():
+    differences = _compare(stored, again, same=same)
+    for path, text in texts.items() if same and not differences else ():
         if files[path].read_text(encoding="utf-8", errors="replace") != text:
             raise Untrusted(f"{path} is not what its evidence gives")
-    data = (folder / SUMS).read_bytes()
-    found.signatures = [_signature(folder / name, name, data, signers) for name in signatures]
-    good = {each.principal for each in found.signatures if each.state == "good"}
-    found.unsigned = [name for name in agreed.signed_by if name not in good]
-    found.refusals = [*_refusals(folder, again, agreed)]
-    return found
+    found = [_signature(files[name], files[SUMS].read_bytes(), signers) for name in signatures]
+    good = {each.principal for each in found if each.state == "good"}
+    unsigned = [name for name in signed_by if name not in good]
+    refusals: list[str] = []
+    if agreed:
+        refusals += criteria.differences(criteria.parse(agreed), criteria.parse(folder / CRITERIA))
+    if cluster_id and again["cluster_id"] != cluster_id:
+        refusals.append(f"the cluster has the id {again['cluster_id']}, expected {cluster_id}")
+    refusals += _other_machines(machines, again["nodes"]) if machines else []
+    return Verified(stored, again, same, differences, found, unsigned, refusals)
 
 
-def page(folder: Path, found: Verified) -> str:
-    """The page of this release, with what it knows of the signatures."""
-    signers = [f"{each.state}: {each.text}" for each in found.signatures]
-    return document.report(found.again, Evidence(folder), signers)
-
-
-def _refusals(folder: Path, again: Mapping[str, Any], agreed: Agreed) -> Iterator[str]:
-    """Return what is not as agreed. Raises Misuse for a file of the buyer that cannot be read."""
-    if agreed.criteria:
-        yield from criteria.differences(criteria.parse(agreed.criteria), criteria.parse(folder / CRITERIA))
-    if agreed.cluster_id and again["cluster_id"] != agreed.cluster_id:
-        yield f"the cluster has the id {again['cluster_id']}, expected {agreed.cluster_id}"
-    if not agreed.machines:
-        return
+def _other_machines(file: Path, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The nodes that FILE does not list, and its entries that no node has. Raises Misuse."""
     try:
-        text = re.sub("#.*", "", agreed.machines.read_text(encoding="utf-8"))
+        text = re.sub("#.*", "", file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Misuse(f"{agreed.machines}: {error}") from None
+        raise Misuse(f"{file}: {error}") from None
     # /etc/machine-id is kept as a digest.
-    wanted = {
-        entry: {entry.lower(), digest_of(entry)} for entry in filter(None, map(str.strip, text.split("\n")))
+    entries = {
+        entry: {entry.lower(), digest_of(entry)} for line in text.splitlines() if (entry := line.strip())
     }
-    if not wanted:
-        raise Misuse(f"{agreed.machines}: no machine is listed. Fix: a machine id or a serial per line")
-    found = {name: _names(node) for name, node in again["nodes"].items()}
-    every = set().union(*wanted.values())
+    if not entries:
+        raise Misuse(f"{file}: no machine is listed. Fix: a machine id or a serial per line")
+    found = {name: _names(node) for name, node in nodes.items()}
+    wanted, there = set().union(*entries.values()), set().union(*found.values())
     for name, names in found.items():
-        if not names & every:
-            yield f"{name} (machine id {again['nodes'][name]['machine']}) is not in {agreed.machines}"
-    for entry, names in wanted.items():
-        if names.isdisjoint(set().union(*found.values())):
-            yield f"{agreed.machines}: no node of the folder has {entry}"
+        if not names & wanted:
+            yield f"{name} (machine id {nodes[name]['machine']}) is not in {file}"
+    for entry, names in entries.items():
+        if not names & there:
+            yield f"{file}: no node of the folder has {entry}"
 
 
 def _names(node: Mapping[str, Any]) -> set[str]:
@@ -285,24 +263,23 @@ def _signer(signature: bytes) -> bytes:
     return blob[14 : 14 + length]
 
 
-def _signature(file: Path, name: str, data: bytes, signers: Path | None) -> Signature:
+def _signature(file: Path, data: bytes, signers: Path | None) -> Signature:
     about = ("-n", NAMESPACE, "-s", str(file))
     valid = _ssh_keygen("-Y", "check-novalidate", *about, data=data)
     if valid.returncode:
-        return Signature(name, "bad", f"not of these data in the namespace {NAMESPACE}: {_said(valid)}")
-    printed = re.search(rb"SHA256:[A-Za-z0-9+/]+", valid.stdout)
-    key = printed[0].decode() if printed else "?"
+        return Signature("bad", f"not of these data in the namespace {NAMESPACE}: {_said(valid)}")
+    key = next(iter(re.findall(r"SHA256:[A-Za-z0-9+/]+", valid.stdout.decode("utf-8", "replace"))), "?")
     if signers is None:
-        return Signature(name, "unknown", f"key {key}: no signers are known. Fix: --signers FILE")
+        return Signature("unknown", f"key {key}: no signers are known. Fix: --signers FILE")
     found = _ssh_keygen("-Y", "find-principals", "-s", str(file), "-f", str(signers), data=b"")
     principal = found.stdout.decode("utf-8", "replace").splitlines()
     if found.returncode or not principal:
-        return Signature(name, "unknown", f"key {key}: {_said(found)}")
+        return Signature("unknown", f"key {key}: {_said(found)}")
     given = ("-f", str(signers), "-I", principal[0])
     verified = _ssh_keygen("-Y", "verify", *given, *about, data=data)
     if verified.returncode:
-        return Signature(name, "unknown", f"key {key} of {principal[0]}: {_said(verified)}")
-    return Signature(name, "good", f"{principal[0]}, key {key}", principal[0])
+        return Signature("unknown", f"key {key} of {principal[0]}: {_said(verified)}")
+    return Signature("good", f"{principal[0]}, key {key}", principal[0])
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

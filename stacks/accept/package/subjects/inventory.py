@@ -1,4 +1,4 @@
-"""The inventory: every worker is asked for its parts, and those of a pool must be alike."""
+"""The inventory: every worker is asked for its parts, and those of a pool must be alike and stay the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import HOSTS, Inventory, parts_of, write_json
+from stacks.accept.package.evidence import HOSTS, MACHINES, Inventory, parts_of, time_of, write_json
 from stacks.accept.package.kinds import Finding, Outcome, Question, but, counting, kind, on_each, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
@@ -33,6 +33,8 @@ NO_VALUE = {"", "[N/A]", "N/A", "0"}
 _MTUS = {"active MTU", "MTU of the network interface"}
 # Seconds of a preflight of CONCURRENT hosts.
 HOSTS_SECONDS = 20
+# Hours in which a run must end, with the soak besides; and those that criteria may allow.
+AGE_HOURS, MOST_HOURS = 168.0, 2160.0
 
 
 def devices(report: Report, key: str) -> list[dict[str, str]]:
@@ -196,6 +198,41 @@ def _same(asked: Question) -> Finding:
     return Finding("pass", ", ".join(f"{key} {next(iter(values))}" for key, values in kinds.items()))
 
 
+@kind(f"{MACHINES}.same", "the same machines, GPUs and HCAs from the first stage to the last")
+def _same_machines(asked: Question) -> Finding:
+    met, workers, changes = asked.evidence.met, asked.pool.workers, asked.evidence.changes(asked.name)
+    if changes.exchanged:
+        return Finding("fail", sentences([what for _, what in sorted(changes.exchanged.values())]))
+    if not met or met[-1][0] != MACHINES or not workers:
+        return Finding("unknown", "nobody was asked at the end")
+    last = met[-1][1]
+    if silent := last.silent(workers, "no answer"):
+        return Finding("unknown", f"not known at the end: {sentences(silent)}")
+    known = {name: {*last.hosts[name].gpus, *last.hosts[name].hcas} for name in workers}
+    if lost := [
+        f"{name} does not show {part} any more"
+        for name, before in changes.known.items()
+        for part in before.gpus + before.hcas
+        if part not in known[name]
+    ]:
+        return Finding("unknown", sentences(lost))
+    by = "" if any(each.gpus for each in last.hosts.values()) else ", by machine id alone"
+    named = f"; rebooted: {sentences(changes.reboots)}" if changes.reboots else ""
+    return Finding("pass", f"{counted(len(workers), 'node')}, asked {len(met)} times{by}{named}")
+
+
+@kind(
+    f"{MACHINES}.age", "time from the begin of the run to its end", "h",
+    lambda pool: AGE_HOURS + pool.soak_hours, "7 days, and the soak", MOST_HOURS, least=False,
+)  # fmt: skip
+def _age(asked: Question) -> Finding:
+    stage, begun = asked.evidence.stage(MACHINES), asked.evidence.begun
+    if stage is None:
+        return Finding("unknown", "the run has not ended")
+    hours = (time_of(stage.ended) - time_of(begun.began)) / 3600
+    return Finding("pass", f"{hours:.3g} h, from {begun.began} to {stage.ended}", round(hours, 3))
+
+
 def ask_workers(on: Running) -> Inventory:
     """Ask every worker that is not in quarantine; nothing is changed. Raises NoVerdict if none answers."""
     workers = {name for pool in on.pools.values() for name in pool.workers}
@@ -225,3 +262,5 @@ def inventory(on: Running) -> dict[str, str]:
 STAGE = Planned(
     "inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT), logs_in=True
 )
+# Every stage asks the workers who they are, and this one asks once more at the end.
+AT_THE_END = Planned(MACHINES, lambda on: {}, False, lambda nodes: 10)

@@ -531,11 +531,11 @@ def soak_all(on: Running) -> dict[str, str]:
 
 
 def _soak(on: Running, pool: str, iterations: int) -> None:
-    wanted, known = on.pools[pool], dict[tuple[str, str, str], Judged]()
+    wanted = on.pools[pool]
     asked = 3600 * wanted.soak_hours
     while True:
         so_far = kept.Stage(run=on.run, stage=SOAK, began=on.begun.began, ended=now())
-        done = Evidence(on.folder, so_far, known)
+        done = Evidence(on.folder, so_far)
         try:
             jobs, intervals = segments_of(done, pool), intervals_of(done, pool)
             watched = watched_of(done, pool)

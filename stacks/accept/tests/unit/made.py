@@ -15,6 +15,7 @@ from typing import Any
 from busbar import __version__
 from busbar.collect.spec import expectation, settings_of
 from busbar.config import Cluster, load
+from busbar.config.cluster import Validation
 from busbar.config.stackfile import StackFile
 from busbar.fabric.diagnosis.stages import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
@@ -22,6 +23,7 @@ from busbar.fabric.paths import Found, Rail
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.manifests import mpijob, nccljob
+from busbar.manifests.nccljob import NcclJob
 from busbar.release import commit
 from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria as contract
@@ -44,9 +46,11 @@ from stacks.accept.package.evidence import (
     machine_of,
     sha256,
     write_json,
+    write_packed,
 )
 from stacks.accept.package.running import Running
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
+from stacks.accept.package.subjects import STAGES
 from stacks.accept.package.subjects.cabling import Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.package.subjects.paths import PATHS, Paths
@@ -128,6 +132,40 @@ def expected(name: str) -> float:
     return site_of()[1].pools["h100"].expected_gbps[name] or 0.0
 
 
+def keep_log(
+    folder: Path,
+    where: str,
+    job: NcclJob,
+    validation: Validation,
+    printed: Callable[[list[str]], str],
+    change: Change,
+    at: str = "2026-11-23T01:30:00Z",
+) -> Path:
+    """Keep what a job has printed on its hosts, with the record of it; the folder of both."""
+    manifest, archive = mpijob.render(job), Archive(folder / FOLDER / where)
+    manifest["metadata"]["uid"] = f"u-{where}"
+    wanted = expectation(validation, job, manifest["metadata"]["name"])
+    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
+        file.write(printed(wanted["hosts"]).encode())
+    record = Record(
+        job_uid=f"u-{where}", pool=job.pool, kind="run", folder=str(archive.folder), nodes=job.nodes,
+        measured_at=at, settings=dict(settings_of(manifest, wanted)), expectation=wanted,
+        outcome=JobOutcome(True), complete=True,
+    ).model_dump(mode="json")  # fmt: skip
+    change(record)
+    archive.mark_complete(record["job_uid"], record)
+    return archive.folder
+
+
+def job_of(
+    names: Sequence[str], settings: dict[str, Any] | None = None, **env: str
+) -> tuple[NcclJob, Validation]:
+    """The job of these runs on all workers. SETTINGS: keys of the validation."""
+    made, _ = site_of()
+    validation = validation_of(made.validation_of("h100"), names, **env).model_copy(update=settings)
+    return nccljob.resolve(made, "h100", WORKERS, validation=validation), validation
+
+
 def collective(
     folder: Path,
     stage: str,
@@ -138,31 +176,24 @@ def collective(
     run: str = RUN_NAME,
 ) -> None:
     """The kept log of a stage. FACTOR: of a collective and the number of its run, by which busbw differs."""
-    made, _ = site_of()
     is_first = stage == "collectives"
     names = COLLECTIVES if is_first else tuple(n for n in COLLECTIVES for _ in range(RUNS[n] - 1))
-    validation = validation_of(made.validation_of("h100"), names)
-    job = replace(nccljob.resolve(made, "h100", WORKERS, validation=validation), pool=f"{run}-{stage[0]}0")
-    manifest = mpijob.render(job)
-    job_name = manifest["metadata"]["name"]
-    wanted = expectation(validation, job, job_name)
+    job, validation = job_of(names)
     start = 0 if is_first else 1
     peaks = {
         name: [round(expected(name) * factor(name, start + n), 2) for n in range(names.count(name))]
         for name in COLLECTIVES
     }
-    printed = text(log(names, wanted["hosts"], peaks, warn=not is_first))
-    archive = Archive(folder / FOLDER / stage / "h100")
-    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
-        file.write(printed.encode())
-    manifest["metadata"]["uid"] = f"u-{stage}"
-    record = Record(
-        job_uid=f"u-{stage}", pool=job.pool, kind="run", folder=str(archive.folder), nodes=WORKERS,
-        measured_at="2026-11-23T01:30:00Z", settings=dict(settings_of(manifest, wanted)), expectation=wanted,
-        outcome=JobOutcome(True), complete=True,
-    ).model_dump(mode="json")  # fmt: skip
-    change(record)
-    archive.mark_complete(record["job_uid"], record)
+    job = replace(job, pool=f"{run}-{stage[0]}0")
+    where = f"{stage}/h100"
+    keep_log(
+        folder,
+        where,
+        job,
+        validation,
+        lambda hosts: text(log(names, hosts, peaks, warn=not is_first)),
+        change,
+    )
 
 
 def groups(
@@ -175,15 +206,9 @@ def groups(
     **env: str,
 ) -> None:
     """The kept log of a job of nodes, pairs or rails. SHARE: what a group reaches of the expected busbw."""
-    made, facts = site_of()
-    pool, planned = facts.pools["h100"], [*planned]
-    validation = validation_of(made.validation_of("h100"), ["all_reduce"], **env)
-    archive = Archive(folder / FOLDER / stage / "h100" / part)
-    hcas = tuple(f"mlx5_{rail}" for rail in range(8))
-    work = Work(planned, 600, hcas, archive.folder)
-    whole = nccljob.resolve(made, "h100", WORKERS, validation=validation)
-    job = replace(work.run(whole), pool=f"{RUN_NAME}-{stage}0", stage=work.stage)
-    manifest = mpijob.render(job)
+    pool, planned, where = site_of()[1].pools["h100"], [*planned], f"{stage}/h100/{part}"
+    whole, validation = job_of(["all_reduce"], **env)
+    work = Work(planned, 600, tuple(f"mlx5_{rail}" for rail in range(8)), folder / FOLDER / where)
     lines = [FIRST_LINE]
     for group in planned:
         one = Made()
@@ -192,17 +217,9 @@ def groups(
         printed = [line for line in one.lines() if "NCCL INFO" not in line or "NET/IB : Using" in line]
         name = f"# busbar: group {group.name}"
         lines += [f"{name} begins", *printed, f"{name} ended with exit code 0 after 20 s"]
-    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
-        file.write("".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"]).encode())
-    wanted = expectation(validation, job, manifest["metadata"]["name"])
-    manifest["metadata"]["uid"] = f"u-{stage}-{part}"
-    record = Record(
-        job_uid=manifest["metadata"]["uid"], pool="h100", kind="diagnose", folder="x", nodes=job.nodes,
-        measured_at="2026-11-23T01:30:00Z", settings=dict(settings_of(manifest, wanted)), expectation=wanted,
-        outcome=JobOutcome(True), complete=True,
-    ).model_dump(mode="json")  # fmt: skip
-    change(record)
-    archive.mark_complete(record["job_uid"], record)
+    text = "".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"])
+    job = replace(work.run(whole), pool=f"{RUN_NAME}-{stage}0", stage=work.stage)
+    keep_log(folder, where, job, validation, lambda hosts: text, change)
 
 
 def nodes_pairs_rails(folder: Path) -> None:
@@ -281,23 +298,12 @@ def segment(
     **more: Any,
 ) -> None:
     """A job of the soak, with its kept log. MORE: fields of its Segment."""
-    made, _ = site_of()
-    validation = validation_of(made.validation_of("h100"), ["all_reduce"] * len(values), NCCL_DEBUG="WARN")
-    validation = validation.model_copy(update={"min_bytes": 1 << 33})
-    job = nccljob.resolve(made, "h100", WORKERS, validation=validation)
-    manifest = mpijob.render(replace(job, pool=f"{RUN_NAME}-k0-{part}"))
-    wanted = expectation(validation, job, manifest["metadata"]["name"])
-    archive = Archive(folder / FOLDER / SOAK / "h100" / part)
-    with archive.new_log() as sink, ZstdFile(sink, "w") as file:
-        file.write(text(soak_log(wanted["hosts"], values)).encode())
-    manifest["metadata"]["uid"] = f"u-{part}"
-    record = Record(
-        job_uid=f"u-{part}", pool=job.pool, kind="run", folder=str(archive.folder), nodes=WORKERS,
-        measured_at=began, settings=dict(settings_of(manifest, wanted)), expectation=wanted,
-        outcome=JobOutcome(True), complete=True,
-    ).model_dump(mode="json")  # fmt: skip
-    change(record)
-    archive.mark_complete(record["job_uid"], record)
+    job, validation = job_of(["all_reduce"] * len(values), {"min_bytes": 1 << 33}, NCCL_DEBUG="WARN")
+    job = replace(job, pool=f"{RUN_NAME}-k0-{part}")
+    where = f"{SOAK}/h100/{part}"
+    kept = keep_log(
+        folder, where, job, validation, lambda hosts: text(soak_log(hosts, values)), change, began
+    )
     about = {
         "run": RUN_NAME,
         "nodes": WORKERS,
@@ -306,7 +312,7 @@ def segment(
         "ended": ended,
         **more,
     }
-    write_json(archive.folder / SEGMENT, about)
+    write_json(kept / SEGMENT, about)
 
 
 def samples(
@@ -335,10 +341,7 @@ def samples(
 
 
 def samples_text(folder: Path, node: str, text: str) -> None:
-    path = folder / FOLDER / SOAK / "h100" / f"{node}{SAMPLES}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with ZstdFile(path, "w") as file:
-        file.write(text.encode())
+    write_packed(folder / FOLDER / SOAK / "h100" / f"{node}{SAMPLES}", text.encode())
 
 
 def diag(change: Change = lambda tests: None, gpus: int = 8) -> str:
@@ -412,8 +415,7 @@ def running(home: Path, *, api: Any = None, more: Any = None, **options: str) ->
 def stage(folder: Path, name: str, **more: Any) -> None:
     """The mark of a stage that has ended."""
     about = {"run": RUN_NAME, "stage": name, "began": BEGAN, "ended": ENDED, **more}
-    ended = Stage.model_validate(about).model_dump(mode="json")
-    write_json(folder / FOLDER / name / STAGE, ended)
+    write_json(folder / FOLDER / name / STAGE, Stage.model_validate(about))
 
 
 def machines(folder: Path, name: str, change: Change = lambda hosts: None, **about: Any) -> None:
@@ -450,7 +452,7 @@ def training(
 def evidence(folder: Path) -> Path:
     """The whole evidence of a healthy cluster."""
     begun(folder, cabling=design(cabling()), storage="/mnt/data")
-    for name in document.STAGES:
+    for name in (each.name for each in STAGES):
         stage(folder, name)
         machines(folder, name, at=ENDED if name == "machines" else BEGAN)
     (folder / FOLDER / "inventory" / "machines-000.json.zst").unlink()

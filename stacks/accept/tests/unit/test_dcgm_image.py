@@ -17,7 +17,6 @@ from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.subjects import stress
 from stacks.accept.package.subjects.stress import DCGM_IMAGE
 from stacks.accept.tests.unit import made
-from tests.support.cli import busbar
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
 from tests.unit.hosts import bash
@@ -83,34 +82,23 @@ def test_without_a_login_each_node_runs_one_pod_with_all_of_its_gpus(on: Running
     assert nodes.left == []
 
 
-def skip(tests: Any) -> None:
-    tests["pcie"][0] |= {"status": "Skip", "info": ["not allowed on this SKU"]}
-
-
 def fail(tests: Any) -> None:
     tests["memory"][3] |= {"status": "Fail", "warnings": [{"warning": "row remap", "error_severity": 2}]}
+
+
+UNSCHEDULABLE = {
+    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+    "message": "0/2 nodes are available: 1 Insufficient nvidia.com/gpu",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("status", "result", "named"),
     [
         (ended(made.stressed(diag=made.diag(fail))), "fail", "worker-2: memory fails: row remap (GPU 3)"),
-        (ended(made.stressed(diag=made.diag(skip))), "not run", "worker-2: pcie: Skip"),
-        (
-            ended(made.stressed(diag=made.diag(lambda tests: tests.pop("diagnostic")))),
-            "not run",
-            "worker-2: diagnostic is not in the output",
-        ),
         (waiting("ImagePullBackOff", "Back-off pulling image"), "not run", "ImagePullBackOff"),
         (waiting("InvalidImageName", "couldn't parse image"), "not run", "InvalidImageName"),
-        (
-            {"phase": "Pending", "conditions": [
-                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                 "message": "0/2 nodes are available: 1 Insufficient nvidia.com/gpu"},
-            ]},
-            "not run",
-            "Unschedulable: 0/2 nodes are available",
-        ),
+        ({"phase": "Pending", "conditions": [UNSCHEDULABLE]}, "not run", "Unschedulable: 0/2 nodes are"),
         (ended({}, 128) | {"printed": "exec: /bin/bash: no such file"}, "not run", "exit code 128"),
         (None, "not run", "worker-2: its pod was deleted"),
     ],
@@ -130,34 +118,27 @@ def test_an_image_without_dcgmi_is_not_run(on: Running, nodes: Nodes) -> None:
     nodes.status = dict.fromkeys(made.WORKERS, ended(printed))
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, DIAG)
-    assert (found.result, found.reason.startswith(f"no DCGM in {IMAGE}: dcgmi is not installed")) == (
-        "not run",
-        True,
-    )
+    is_named = found.reason.startswith(f"no DCGM in {IMAGE}: dcgmi is not installed")
+    assert (found.result, is_named) == ("not run", True), found.reason
 
 
-def test_a_pod_that_the_cluster_refuses_is_not_run(on: Running, nodes: Nodes) -> None:
-    def refuse(path: str, body: Any) -> ApiError | None:
-        is_pod = body["kind"] == "Pod"
-        return ApiError("POST pods", 403, "denied by policy no-sys-admin") if is_pod else None
-
-    nodes.refuse = refuse
-    run_stage(stress.STAGE, on)
-    found = made.result(on.folder, DIAG)
-    assert (found.result, "no-sys-admin" in found.reason, nodes.left) == ("not run", True, [])
-
-
-def test_a_log_that_the_cluster_does_not_give_is_not_run(
-    on: Running, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("refused", "named"), [("create", "forbidden"), ("stream", "its pod is Succeeded, with no output")]
+)
+def test_a_pod_or_a_log_that_the_cluster_refuses_is_not_run(
+    on: Running, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, refused: str, named: str
 ) -> None:
-    def refuse(path: str, **query: str) -> Any:
-        raise ApiError("GET pods/log", 403, "forbidden")
+    def refuse(path: str, *body: Any, **query: str) -> Any:
+        raise ApiError(path, 403, "forbidden")
 
-    monkeypatch.setattr(nodes, "stream", refuse)
+    if refused == "create":
+        error = ApiError("POST pods", 403, "forbidden")
+        nodes.refuse = lambda path, body: error if body["kind"] == "Pod" else None
+    else:
+        monkeypatch.setattr(nodes, refused, refuse)
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, DIAG)
-    assert (found.result, "its pod is Succeeded, with no output" in found.reason) == ("not run", True)
-    assert nodes.left == []
+    assert (found.result, named in found.reason, nodes.left) == ("not run", True, []), found.reason
 
 
 def test_while_pods_of_others_hold_gpus_nothing_is_created(on: Running, nodes: Nodes) -> None:
@@ -199,14 +180,6 @@ def test_the_script_of_a_pod_starts_the_host_engine(tmp_path: Path, answers: str
         (tmp_path / name).chmod(0o755)
     done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH ENGINE=start ENGINE_SECONDS=0; stress")
     assert named in done.stdout + done.stderr
-
-
-def test_a_run_is_continued_with_its_own_image_only(stack: Path) -> None:
-    folder = stack / ".busbar/prod/acceptance/unfinished"
-    folder.mkdir(parents=True)
-    made.begun(folder, **{DCGM_IMAGE: IMAGE})
-    done = busbar("accept", "run", "prod", "--soak", "1h", "--dcgm-image", "registry.example.com/dcgm:3")
-    assert (done.exit_code, "began with another --dcgm-image" in done.stderr) == (64, True)
 
 
 def test_an_image_that_no_registry_can_have_is_refused_before_anything_runs() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,12 @@ import pytest
 from busbar.exits import Failed, NoVerdict
 from busbar.fabric.localise import Known, plan_rails
 from stacks.accept.package import document, kinds
-from stacks.accept.package.evidence import Untrusted, write_json
+from stacks.accept.package.evidence import Untrusted, read_json, write_json
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.package.verify import NAMESPACE, Verified, _signer, sign, verify
+from stacks.accept.tests.page import PICTURE, picture
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
-
-
-def data(folder: Path, name: str) -> Any:
-    return json.loads((folder / name).read_text())
 
 
 def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, keys: Path) -> None:
@@ -52,19 +50,27 @@ def test_a_signer_signs_once_and_others_stay(signed: Path, keys: Path) -> None:
     assert len(list((signed / "signatures").iterdir())) == 2
 
 
-def test_a_key_in_an_agent_signs_by_its_public_key(
-    signed: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE)
-    assert agent.stdout is not None and agent.stdout.readline()
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], object]]:
+    """Adds keys to an ssh-agent of its own."""
+    running = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE)
+    assert running.stdout is not None and running.stdout.readline()
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-    try:
-        subprocess.run(["ssh-add", "-q", str(keys / "buyer")], check=True, env=os.environ)
-        (tmp_path / "only.pub").write_text((keys / "buyer.pub").read_text())
-        sign(signed, tmp_path / "only.pub")
-    finally:
-        agent.terminate()
-        agent.communicate()
+    yield lambda key: subprocess.run(["ssh-add", "-q", str(key)], check=True)
+    running.terminate()
+    running.communicate()
+
+
+def ssh_keygen(*words: str, data: bytes = b"") -> bytes:
+    return subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, check=True).stdout
+
+
+def test_a_key_in_an_agent_signs_by_its_public_key(
+    signed: Path, keys: Path, tmp_path: Path, agent: Any
+) -> None:
+    agent(keys / "buyer")
+    (tmp_path / "only.pub").write_text((keys / "buyer.pub").read_text())
+    sign(signed, tmp_path / "only.pub")
     assert verify(signed, keys / "signers").exit_code == 0
 
 
@@ -84,28 +90,15 @@ def test_the_fix_of_a_key_that_others_can_read_is_its_mode(signed: Path, keys: P
 
 
 def test_a_signature_by_a_certificate_does_not_replace_that_of_its_key(
-    signed: Path, keys: Path, tmp_path: Path
+    signed: Path, keys: Path, tmp_path: Path, agent: Any
 ) -> None:
-    public = Path(shutil.copy(keys / "seller.pub", tmp_path / "key.pub"))
-    words = ["ssh-keygen", "-q", "-s", str(keys / "stranger"), "-I", "seller", "-n", "seller", str(public)]
-    subprocess.run(words, check=True)
-    shutil.copy(keys / "seller", tmp_path / "key")
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE)
-    assert agent.stdout is not None and agent.stdout.readline()
-    try:
-        environment = {**os.environ, "SSH_AUTH_SOCK": str(tmp_path / "agent")}
-        subprocess.run(["ssh-add", "-q", str(tmp_path / "key")], check=True, env=environment)
-        certificate = ["-Y", "sign", "-f", str(tmp_path / "key-cert.pub"), "-n", NAMESPACE]
-        data = (signed / "SHA256SUMS").read_bytes()
-        done = subprocess.run(
-            ["ssh-keygen", *certificate], input=data, capture_output=True, check=True, env=environment
-        )
-    finally:
-        agent.terminate()
-        agent.communicate()
+    public = shutil.copy(keys / "seller.pub", tmp_path / "key.pub")
+    ssh_keygen("-q", "-s", str(keys / "stranger"), "-I", "seller", "-n", "seller", public)
+    agent(shutil.copy(keys / "seller", tmp_path / "key"))
+    words = ("-Y", "sign", "-f", str(tmp_path / "key-cert.pub"), "-n", NAMESPACE)
+    certified = _signer(ssh_keygen(*words, data=(signed / "SHA256SUMS").read_bytes()))
     [own] = (signed / "signatures").iterdir()
-    key, certified = _signer(own.read_bytes()), _signer(done.stdout)
-    assert key != certified and b"ssh-ed25519-cert" in certified
+    assert _signer(own.read_bytes()) != certified and b"ssh-ed25519-cert" in certified
 
 
 def test_signing_says_what_the_document_says(folder: Path, keys: Path) -> None:
@@ -154,14 +147,10 @@ def test_an_expired_key_decides_nothing(signed: Path, keys: Path, tmp_path: Path
     assert (found.exit_code, "expired" in found.signatures[0].text) == (2, True)
 
 
-def test_a_signature_of_other_data_or_in_another_namespace_refuses(
-    signed: Path, folder: Path, keys: Path
-) -> None:
+def test_a_signature_of_other_data_or_in_another_namespace_refuses(signed: Path, keys: Path) -> None:
     (file,) = (signed / "signatures").iterdir()
-    for namespace, text in (("file", (signed / "SHA256SUMS").read_bytes()), (NAMESPACE, b"other")):
-        words = ["ssh-keygen", "-Y", "sign", "-f", str(keys / "seller"), "-n", namespace]
-        done = subprocess.run(words, input=text, capture_output=True, check=True)
-        file.write_bytes(done.stdout)
+    for namespace, data in (("file", (signed / "SHA256SUMS").read_bytes()), (NAMESPACE, b"other")):
+        file.write_bytes(ssh_keygen("-Y", "sign", "-f", str(keys / "seller"), "-n", namespace, data=data))
         found = verify(signed, keys / "signers")
         assert (found.exit_code, found.signatures[0].state) == (1, "bad")
 
@@ -199,7 +188,8 @@ def test_what_was_simulated_stands_first(folder: Path) -> None:
 
     made.inventory(folder, simulate)
     document.write(folder)
-    assert next(iter(data(folder, "acceptance.json").items())) == ("simulated", "a simulator of nvidia-smi")
+    found = read_json(folder / document.ACCEPTANCE)
+    assert next(iter(found.items())) == ("simulated", "a simulator of nvidia-smi")
     body = (folder / "report.html").read_text().partition("<body>")[2]
     assert body.index("a simulator of nvidia-smi") < body.index("<h1")
 
@@ -305,6 +295,10 @@ def test_evidence_of_a_worker_that_the_site_does_not_have_is_refused(folder: Pat
 
 
 def test_a_run_of_another_time_is_refused(folder: Path) -> None:
-    begun = data(folder, "evidence/run.json")
+    begun = read_json(folder / "evidence/run.json")
     write_json(folder / "evidence/run.json", {**begun, "began": "2026-12-01T00:00:00Z"})
-    assert {result.result for result in [made.result(folder, "inventory.h100.ecc")]} == {"unknown"}
+    assert made.result(folder, "inventory.h100.ecc").result == "unknown"
+
+
+def test_the_picture_of_the_readme_is_as_the_heat_map_draws_it_now() -> None:
+    assert PICTURE.read_text() == picture()

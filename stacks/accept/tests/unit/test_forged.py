@@ -16,7 +16,7 @@ from busbar.exits import Failed
 from stacks.accept.package import document
 from stacks.accept.package.evidence import files_of, read_json, write_json
 from stacks.accept.package.site import COLLECTIVES
-from stacks.accept.package.verify import Agreed, sign, verify
+from stacks.accept.package.verify import sign, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 
@@ -33,17 +33,10 @@ class Forgery(NamedTuple):
 
 def record(stage: str, share: float = 1.0, text: Callable[[str], str] = str, **values: Any) -> Any:
     """A log that reaches this share, beside a record with these values of its expectation."""
-
-    def change(folder: Path) -> None:
-        made.collective(
-            folder,
-            stage,
-            factor=lambda name, number: share,
-            text=text,
-            change=lambda kept: kept["expectation"].update(values),
-        )
-
-    return change
+    return lambda folder: made.collective(
+        folder, stage, factor=lambda name, number: share, text=text,
+        change=lambda kept: kept["expectation"].update(values),
+    )  # fmt: skip
 
 
 def edit(path: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
@@ -57,12 +50,8 @@ def edit(path: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
     return changed
 
 
-def both(*changes: Callable[[Path], object]) -> Callable[[Path], None]:
-    def changed(folder: Path) -> None:
-        for each in changes:
-            each(folder)
-
-    return changed
+def both(*changes: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda folder: [each(folder) for each in changes]
 
 
 def pool(found: Any) -> Any:
@@ -114,13 +103,10 @@ YARDSTICK = {
 }  # fmt: skip
 
 
-def other(stage: str, **values: Any) -> Callable[[Path], None]:
-    """Worker-2 as another machine, or with another part, in a stage half an hour later."""
-
-    def change(folder: Path) -> None:
-        made.machines(folder, stage, lambda hosts: hosts["worker-2"].update(values), at=LATER)
-
-    return change
+def other(stage: str, worker: str = "worker-2", **values: Any) -> Callable[[Path], None]:
+    """A worker as another machine, or with another part, in a stage half an hour later or at the end."""
+    at = made.ENDED if stage == "machines" else LATER
+    return lambda folder: made.machines(folder, stage, lambda hosts: hosts[worker].update(values), at=at)
 
 
 def without_a_gpu(hosts: dict[str, Any]) -> None:
@@ -134,9 +120,7 @@ SAME = {
         f"worker-2 is another machine since stage collectives ({LATER})",
     ),
     "another machine at the end": Forgery(
-        lambda folder: made.machines(
-            folder, "machines", lambda hosts: hosts["worker-1"].update(machine="f" * 64), at=made.ENDED
-        ), 1, "worker-1 is another machine since stage machines",
+        other("machines", "worker-1", machine="f" * 64), 1, "worker-1 is another machine since stage machines"
     ),
     "another GPU": Forgery(
         other("repeats", gpus=["GPU GPU-9 (serial 1690)"]), 1,
@@ -174,7 +158,7 @@ SAME = {
 }  # fmt: skip
 
 
-def handed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple[int, str]:
+def handed_over(folder: Path, keys: Path, **agreed: Any) -> tuple[int, str]:
     """The exit code and the reasons of `verify`, for a folder that the seller has written anew and signed."""
     with suppress(Failed):
         document.write(folder)
@@ -182,24 +166,24 @@ def handed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple
     if path.exists():
         files = document.hashes_of(files_of(folder))
         path.write_text(json.dumps({**read_json(path), "files": files}, indent=1) + "\n")
-    return signed_over(folder, keys, agreed)
+    return signed_over(folder, keys, **agreed)
 
 
-def signed_over(folder: Path, keys: Path, agreed: Agreed | None = None) -> tuple[int, str]:
+def signed_over(folder: Path, keys: Path, **agreed: Any) -> tuple[int, str]:
     """The same for a folder that is signed as it is."""
     made.sums(folder)
     sign(folder, keys / "seller")
     try:
-        found = verify(folder, keys / "signers", agreed)
+        found = verify(folder, keys / "signers", **agreed)
     except Failed as error:
         return error.exit_code, str(error)
     reasons = [row["reason"] for row in found.again["rows"]]
     return found.exit_code, "\n".join([*reasons, *found.refusals, *found.differences, *found.unsigned])
 
 
-def assert_found(folder: Path, keys: Path, forgery: Forgery, agreed: Agreed | None = None) -> None:
+def assert_found(folder: Path, keys: Path, forgery: Forgery, **agreed: Any) -> None:
     forgery.change(folder)
-    code, text = handed_over(folder, keys, agreed)
+    code, text = handed_over(folder, keys, **agreed)
     assert (code, forgery.why in text) == (forgery.code, True), text
 
 
@@ -229,7 +213,7 @@ def test_rows_before_a_machine_was_exchanged_keep_their_results(folder: Path) ->
 
 def test_a_reboot_is_named_and_accepted(folder: Path, keys: Path) -> None:
     other("repeats", boot="another")(folder)
-    made.machines(folder, "machines", lambda hosts: hosts["worker-2"].update(boot="another"), at=made.ENDED)
+    other("machines", boot="another")(folder)
     found = made.result(folder, "machines.h100.same")
     assert (found.result, "rebooted: worker-2 before stage repeats" in found.reason) == ("pass", True)
     assert handed_over(folder, keys)[0] == 0
@@ -296,7 +280,7 @@ def criteria(accepted: Path, tmp_path: Path) -> Path:
 def test_criteria_that_were_not_agreed_on_are_refused_row_by_row(
     written: Path, keys: Path, criteria: Path, name: str
 ) -> None:
-    assert_found(written, keys, AGREED[name], Agreed(criteria=criteria))
+    assert_found(written, keys, AGREED[name], agreed=criteria)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +298,7 @@ def test_who_signs_and_which_machines_it_is_about_are_asked(
     if "machines" in given:
         (tmp_path / "bought").write_text("# ours\n" + "\n".join(given["machines"]))
         given = {"machines": tmp_path / "bought"}
-    found = signed_over(written, keys, Agreed(**given))
+    found = signed_over(written, keys, **given)
     assert (found[0], why in found[1]) == (code, True), found[1]
 
 
@@ -322,18 +306,21 @@ def test_the_machines_and_the_signer_that_were_agreed_on_are_accepted(
     written: Path, keys: Path, criteria: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bought").write_text("SN-1\nGPU-2-0  # the second\n")
-    agreed = Agreed(criteria, ("seller@example.com",), None, tmp_path / "bought")
-    assert signed_over(written, keys, agreed)[0] == 0
-    assert agreed.unasked == ["--cluster-id"]
+    given: Any = {"signed_by": ("seller@example.com",), "machines": tmp_path / "bought"}
+    assert signed_over(written, keys, agreed=criteria, **given)[0] == 0
 
 
 def other_release(run: Any) -> None:
     run["busbar"].update(version="0.9.9")
 
 
+def without_ecc(folder: Path) -> None:
+    made.inventory(folder, lambda hosts: hosts["worker-2"]["also"]["gpus"][0].update(ecc="Disabled"))
+
+
 def hide(folder: Path) -> None:
     """Another release that has no row on ECC, and evidence on which this one would fail."""
-    made.inventory(folder, lambda hosts: hosts["worker-2"]["also"]["gpus"][0].update(ecc="Disabled"))
+    without_ecc(folder)
     edit(RUN, lambda run: run["rows"].remove("inventory.h100.ecc"))(folder)
     rows(lambda found: found.remove(of(found, "inventory.h100.ecc")))(folder)
 
@@ -341,7 +328,7 @@ def hide(folder: Path) -> None:
 def test_another_release_cannot_hide_a_row_in_silence(written: Path, keys: Path, criteria: Path) -> None:
     edit(RUN, other_release)(written)
     hide(written)
-    code, text = handed_over(written, keys, Agreed(criteria=criteria))
+    code, text = handed_over(written, keys, agreed=criteria)
     assert (code, "inventory.h100.ecc: agreed on, not in the folder" in text) == (1, True)
     done = busbar("accept", "verify", str(written), "--signers", str(keys / "signers"))
     assert (done.exit_code, "(1 taken out" in done.stdout.splitlines()[0]) == (0, True)
@@ -352,11 +339,7 @@ OTHER_RELEASE = {
         record("collectives", 0.75, tolerance=0.3), 1, "says tolerance 0.3, the run began with 0.1"
     ),
     "another machine": SAME["another machine in a stage"],
-    "a row that its own judge passes": Forgery(
-        lambda folder: made.inventory(
-            folder, lambda hosts: hosts["worker-2"]["also"]["gpus"][0].update(ecc="Disabled")
-        ), 1, "ECC is off on 1 of 8 GPUs",
-    ),
+    "a row that its own judge passes": Forgery(without_ecc, 1, "ECC is off on 1 of 8 GPUs"),
 }  # fmt: skip
 
 

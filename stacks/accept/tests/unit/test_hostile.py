@@ -38,21 +38,11 @@ def bomb(path: Path) -> None:
             file.write(bytes(64 << 20))
 
 
-def log_of(other: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        made.collective(folder, "repeats", run=other)
-
-    return change
+def at(name: str, change: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda folder: change(folder / name)
 
 
-def at(name: str, change: Callable[[Path], object]) -> Callable[[Path], None]:
-    def changed(folder: Path) -> None:
-        change(folder / name)
-
-    return changed
-
-
-def before_1_0(path: Path) -> None:
+def other_schema(path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 1}))
 
 
@@ -66,7 +56,7 @@ def traverse(folder: Path) -> None:
         file.write(f"{'0' * 64}  ../../../etc/passwd\n")
 
 
-CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a changed byte": (at(LOG, flip), "another sha256"),
     "a missing file": (at("report.html", Path.unlink), "is missing"),
     "an additional file": (at("evidence/more.json", lambda path: path.write_text("{}")), "not listed"),
@@ -80,12 +70,15 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
 }  # fmt: skip
 # The forger has written SHA256SUMS anew and signed it.
-FORGED: dict[str, tuple[Callable[[Path], None], str]] = {
+FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a changed byte": (at(LOG, flip), "`files`"),
-    "a log of another run": (log_of("accept-ffffff"), "`files`"),
+    "a log of another run": (
+        lambda folder: made.collective(folder, "repeats", run="accept-ffffff"),
+        "`files`",
+    ),
     "a bomb": (at(LOG, bomb), "unpacks to more than 2048 MiB"),
     "no zstd": (at(LOG, lambda path: path.write_bytes(b"\x28\xb5\x2f\xfdxxxx")), "cannot be unpacked"),
-    "a document of a busbar before 1.0": (at("acceptance.json", before_1_0), "before 1.0 is not read. Fix:"),
+    "another schema": (at("acceptance.json", other_schema), "has the schema 1, expected 2. Fix:"),
     "another page": (at("report.html", lambda path: path.write_text("<h1>Accepted</h1>")), "report.html"),
     "deep JSON": (at("acceptance.json", lambda path: path.write_text("[" * 100_000)), "cannot be read"),
     "a list": (at("acceptance.json", lambda path: path.write_text("[]")), "not a JSON object"),

@@ -1,126 +1,207 @@
-"""The stages that run programs on hosts: stress, and shared storage."""
+"""The stages that run programs on hosts: cabling, stress and shared storage; and their script."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stacks.accept.package.evidence import Printed
+from stacks.accept.package import commands
+from stacks.accept.package.criteria import default
+from stacks.accept.package.evidence import Inventory, Printed
 from stacks.accept.package.running import Running, run_stage
-from stacks.accept.package.subjects import storage, stress
+from stacks.accept.package.subjects import cabling, storage, stress
+from stacks.accept.package.subjects.cabling import read_design
+from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
 
-GOOD = made.stored()
+FIRST = made.WORKERS[:1]
 
 
 class Hosts:
-    """Workers that print what they are told to; what they were asked for."""
+    """Workers that print what they are told to: host, or `all` -> verb -> output, or why there is none."""
 
-    def __init__(self, **answers: dict[str, Any]) -> None:
-        self.answers, self.asked = answers, list[tuple[str, tuple[str, ...]]]()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers, self.asked = dict[str, dict[str, Any]](), list[tuple[str, tuple[str, ...]]]()
+        monkeypatch.setattr(Running, "on_hosts", lambda on, *words, **values: self.ask(on, *words))
 
-    def __call__(self, on: Running, names: Iterable[str], verb: str, *_: Any, **values: str) -> Printed:
-        chosen = tuple(names)
-        self.asked.append((verb, chosen))
-        found = {name: self.answers.get(name, self.answers.get("all", {})).get(verb, {}) for name in chosen}
+    def ask(self, on: Running, names: Sequence[str], verb: str, _: int) -> Printed:
+        self.asked.append((verb, tuple(names)))
+        found = {name: self.answers.get(name, self.answers.get("all", {})).get(verb, {}) for name in names}
         failed = {name: each for name, each in found.items() if isinstance(each, str)}
-        return Printed(
-            run=on.run, hosts={n: each for n, each in found.items() if n not in failed}, failed=failed
-        )
-
-
-def answering(hosts: Hosts) -> Any:
-    return lambda on, *words, **values: hosts(on, *words, **values)
+        hosts = {name: each for name, each in found.items() if name not in failed}
+        return Printed(run=on.run, hosts=hosts, failed=failed)
 
 
 @pytest.fixture
-def on(tmp_path: Path) -> Running:
-    return made.running(tmp_path, storage="/mnt/data")
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    return Hosts(monkeypatch)
 
 
-def free(monkeypatch: pytest.MonkeyPatch, *later: str) -> None:
-    """Both workers are free at the beginning, and LATER after it."""
-    kept = later or made.WORKERS
-    monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS if wait else kept)
+@pytest.fixture
+def on(stack: Path) -> Running:
+    return made.running(stack, storage="/mnt/data", cabling=made.design(made.cabling()))
 
 
-def test_all_nodes_are_stressed_at_once(on: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts = Hosts(all={"stress": made.stressed()})
-    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
-    free(monkeypatch)
+def packed(text: str) -> dict[str, str]:
+    return {"simulated": "", "error": "", "text": base64.b64encode(gzip.compress(text.encode())).decode()}
+
+
+FABRIC = packed(made.cabling().text())
+
+
+@pytest.mark.parametrize(
+    ("first", "asked"), [(FABRIC, ["worker-1"]), ("worker-1: no route to host", ["worker-1", "worker-2"])]
+)
+def test_one_host_that_answers_sees_all_cables(
+    on: Running, hosts: Hosts, first: Any, asked: list[str]
+) -> None:
+    hosts.answers = {"worker-1": {"fabric": first}, "worker-2": {"fabric": FABRIC}}
+    made.inventory(on.folder)
+    run_stage(cabling.STAGE, on)
+    assert made.result(on.folder, "cabling.h100.rails").result == "pass"
+    assert hosts.asked == [("fabric", (name,)) for name in asked]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"error": "ibnetdiscover is not installed (package infiniband-diags)"}, "infiniband-diags"),
+        ({"error": "ibnetdiscover ended with exit code 1: ibwarn: mad_rpc failed"}, "mad_rpc failed"),
+        ("no route to host", "no route"),
+        (packed("#\n" * (20 << 20)), "more than 8 MiB"),
+        ({"text": "not base64!"}, "cannot be unpacked"),
+        ({"text": base64.b64encode(b"no gzip").decode()}, "cannot be unpacked"),
+    ],
+)
+def test_where_no_host_sees_the_fabric_the_rows_are_not_run_and_say_why(
+    on: Running, hosts: Hosts, answer: Any, why: str
+) -> None:
+    hosts.answers = {"all": {"fabric": answer}}
+    run_stage(cabling.STAGE, on)
+    found = made.result(on.folder, "cabling.h100.rails")
+    assert (found.result, why in found.reason) == ("not run", True), found.reason
+
+
+def test_a_pool_without_infiniband_has_no_cabling_and_does_not_need_one(on: Running) -> None:
+    pool = on.pools["h100"]
+    required = pool.required.model_copy(update={"link_layer": "ethernet"})
+    pools = {"h100": pool.model_copy(update={"required": required})}
+    site = on.begun.site.model_copy(update={"pools": pools})
+    begun = on.begun.model_copy(update={"site": site})
+    assert cabling.cabling(replace(on, begun=begun)) == {"h100": "the pool has no InfiniBand"}
+    rows = {row.id: row.required for row in default(site).rows}
+    assert (rows["cabling.h100.rails"], rows["inventory.h100.hcas"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "why"),
+    [
+        (FABRIC, 0, ""),
+        ("no route to host", 2, "no route to host"),
+        (packed("#\n"), 2, "worker-1: ibnetdiscover printed no switch"),
+        (
+            packed(Net.of({"other": {"mlx5_0": 7}}).text()), 2,
+            "no rail of a worker is in the fabric that worker-1 sees",
+        ),
+    ],
+)  # fmt: skip
+def test_the_cabling_as_built_is_printed_as_a_design_or_the_command_says_why_not(
+    stack: Path, hosts: Hosts, monkeypatch: pytest.MonkeyPatch, answer: Any, code: int, why: str
+) -> None:
+    hosts.answers = {"all": {"fabric": answer}}
+    reports: Any = {f"worker-{number}": made.host(number) for number in (1, 2)}
+    monkeypatch.setattr(cabling, "ask_workers", lambda on: Inventory(run=on.run, hosts=reports))
+    done = busbar("accept", "cabling", "prod")
+    assert (done.exit_code, why in " ".join(done.stderr.split())) == (code, True)
+    assert done.stdout == ("" if code else made.design(made.cabling()))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (None, "No such file"),
+        (b"\x7fELF\x80\xff", "not a text in UTF-8"),
+        (b"node,hca\n", "its first line is not node,hca,switch,port. Fix: busbar accept cabling STACK"),
+    ],
+)
+def test_a_design_that_is_not_valid_is_refused_before_anything_runs(
+    stack: Path, data: bytes | None, why: str
+) -> None:
+    if data is not None:
+        (stack / "cabling.csv").write_bytes(data)
+    done = busbar("accept", "run", "prod", "--cabling", str(stack / "cabling.csv"))
+    assert (done.exit_code, why in " ".join(done.stderr.split())) == (64, True), done.stderr
+
+
+def test_a_design_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
+    text = made.design(made.cabling())
+    (tmp_path / "cabling.csv").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    found = commands._options(tmp_path / "cabling.csv", None, None)["cabling"]
+    assert read_design(found) == read_design(text)
+
+
+def test_all_nodes_are_stressed_at_once_and_one_whose_gpus_a_pod_took_meanwhile_has_no_result(
+    on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.answers = {"all": {"stress": made.stressed()}}
+    later = made.WORKERS
+    monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS if wait else later)
     run_stage(stress.STAGE, on)
     assert hosts.asked == [("stress", made.WORKERS)]
     assert made.result(on.folder, "stress.h100.diag").result == "pass"
-
-
-def test_a_node_whose_gpus_a_pod_took_meanwhile_has_no_result(
-    on: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Running, "on_hosts", answering(Hosts(all={"stress": made.stressed()})))
-    free(monkeypatch, "worker-1")
+    later = FIRST
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, "stress.h100.diag")
     assert (found.result, found.reason) == ("not run", "worker-2: a pod took GPUs of the node meanwhile")
 
 
 def test_without_dcgm_on_any_node_the_stress_is_not_run_and_the_package_is_named(
-    on: Running, monkeypatch: pytest.MonkeyPatch
+    on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = json.loads(output("accept/measure", "PATH=/usr/bin:/bin; stress"))["error"]
-    monkeypatch.setattr(Running, "on_hosts", answering(Hosts(all={"stress": {"error": error, "diag": ""}})))
-    free(monkeypatch)
+    hosts.answers = {"all": {"stress": {"error": error, "diag": ""}}}
+    monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS)
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, "stress.h100.diag")
     expected = "no DCGM: dcgmi is not installed (package datacenter-gpu-manager-4-core)"
     assert (found.result, found.reason) == ("not run", expected)
 
 
+CLEARED = [("clear", FIRST), ("mount", FIRST), ("mount", made.WORKERS), ("clear", FIRST)]
+
+
+@pytest.mark.parametrize(
+    ("second", "asked", "result", "reason"),
+    [
+        (
+            made.stored(), [*CLEARED[:3], ("fio", FIRST), ("fio", made.WORKERS), *CLEARED[3:]], "pass",
+            "/mnt/data 10.0.0.5:/data nfs4 on 2 nodes",
+        ),
+        (
+            {"mount": "", "free_bytes": 0, "seen": ""}, CLEARED, "fail", "worker-2: the folder is not there"
+        ),
+        ("worker-2: no route to host", CLEARED, "unknown", "worker-2: no route to host"),
+    ],
+)  # fmt: skip
 def test_storage_is_measured_on_one_node_and_on_all_where_the_folder_is_the_same(
-    on: Running, monkeypatch: pytest.MonkeyPatch
+    on: Running, hosts: Hosts, second: Any, asked: list[Any], result: str, reason: str
 ) -> None:
-    hosts = Hosts(all={"mount": made.stored(), "fio": made.fio()})
-    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
+    hosts.answers = {"all": {"mount": made.stored(), "fio": made.fio()}}
+    hosts.answers["worker-2"] = {"mount": second, "fio": made.fio()}
     run_stage(storage.STAGE, on)
-    first, both = made.WORKERS[:1], made.WORKERS
-    asked = [
-        ("clear", first),
-        ("mount", first),
-        ("mount", both),
-        ("fio", first),
-        ("fio", both),
-        ("clear", first),
-    ]
     assert hosts.asked == asked
-    assert made.result(on.folder, "storage.h100.read").value == 4.0
-
-
-def test_a_folder_that_one_node_has_not_mounted_is_not_measured_and_left_empty(
-    on: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = Hosts(all={"mount": made.stored(), "fio": made.fio()})
-    hosts.answers["worker-2"] = {"mount": {"mount": "", "free_bytes": 0, "seen": ""}}
-    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
-    run_stage(storage.STAGE, on)
-    assert [verb for verb, _ in hosts.asked] == ["clear", "mount", "mount", "clear"]
-    assert "worker-2: the folder is not there" in made.result(on.folder, "storage.h100.mount").reason
-
-
-def test_a_node_that_does_not_answer_leaves_the_storage_unknown(
-    on: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = Hosts(all={"mount": made.stored()})
-    hosts.answers["worker-2"] = {"mount": "worker-2: no route to host"}
-    monkeypatch.setattr(Running, "on_hosts", answering(hosts))
-    run_stage(storage.STAGE, on)
     found = made.result(on.folder, "storage.h100.mount")
-    assert (found.result, found.reason) == ("unknown", "worker-2: no route to host")
+    assert (found.result, found.reason) == (result, reason)
+    assert made.result(on.folder, "storage.h100.read").value == (4.0 if result == "pass" else None)
 
 
 def test_without_a_folder_the_storage_is_not_run(on: Running) -> None:
@@ -134,10 +215,30 @@ def test_a_folder_that_cannot_be_shared_storage_is_refused(path: str, stack: Pat
     assert (done.exit_code, "expected the path of a folder" in done.stderr) == (64, True)
 
 
-def script(call: str, folder: Path, **values: str) -> dict[str, Any]:
-    done = output("accept/measure", call, FOLDER=str(folder), RUN="accept-1", **values)
-    found: dict[str, Any] = json.loads(done)
-    return found
+def script(call: str, folder: Path, *, programs: dict[str, str] | None = None, **values: str) -> Any:
+    """What the script of the hosts prints, with these programs in FOLDER."""
+    for name, body in (programs or {}).items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    call = f"PATH={folder}:$PATH {call}" if programs else call
+    return json.loads(output("accept/measure", call, FOLDER=str(folder), RUN="accept-1", **values))
+
+
+def test_the_script_packs_the_fabric_and_says_what_was_simulated(tmp_path: Path) -> None:
+    body = 'if [[ $* == --version ]]; then echo "44.0 (a simulator)"; else seq 100000; fi'
+    found = script("; fabric", tmp_path, programs={"ibnetdiscover": body})
+    text = gzip.decompress(base64.b64decode(found["text"])).decode()
+    assert (text.split()[-1], found["error"], found["simulated"]) == ("100000", "", "44.0 (a simulator)")
+
+
+def test_the_script_tells_why_the_tool_failed_and_names_the_package_of_one_that_is_not_there(
+    tmp_path: Path,
+) -> None:
+    programs = {"ibnetdiscover": 'echo "ibwarn: \\"mad_rpc\\" failed" >&2; exit 1'}
+    found = script("; fabric", tmp_path, programs=programs)
+    assert found["error"] == 'ibnetdiscover ended with exit code 1: ibwarn: "mad_rpc" failed'
+    found = script("PATH=/usr/bin:/bin; fabric", tmp_path)
+    assert found["error"] == "ibnetdiscover is not installed (package infiniband-diags)"
 
 
 def test_a_file_of_one_host_is_seen_in_the_folder_and_is_cleared(tmp_path: Path) -> None:
@@ -145,7 +246,7 @@ def test_a_file_of_one_host_is_seen_in_the_folder_and_is_cleared(tmp_path: Path)
     assert script("mount_of", tmp_path, LEAVE="true")["seen"] == "accept-1"
     found = script("mount_of", tmp_path)
     assert (found["seen"], found["free_bytes"] > 0, len(found["mount"].split())) == ("accept-1", True, 3)
-    output("accept/measure", "VERB=clear; begin() { :; }; main", FOLDER=str(tmp_path), RUN="accept-1")
+    assert script("VERB=clear; begin() { :; }; main", tmp_path) == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,13 +257,11 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_clocks_are_sampled_while_dcgm_runs_and_nothing_is_left_running(tmp_path: Path) -> None:
-    for name, body in {
+    programs = {
         "dcgmi": '[[ $* == --version ]] || { sleep 1; echo "{}"; exit 226; }',
         "nvidia-smi": 'echo "00000000:1B:00.0, 0x0000000000000004"',
-    }.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    found = script(f"PATH={tmp_path}:$PATH SAMPLE_SECONDS=0.1; stress", tmp_path)
+    }
+    found = script("SAMPLE_SECONDS=0.1; stress", tmp_path, programs=programs)
     assert (found["diag"], found["error"]) == ("{}", "dcgmi ended with exit code 226: ")
     count, line = found["clocks"].split(maxsplit=1)
     assert (int(count) > 2, line) == (True, "00000000:1B:00.0, 0x0000000000000004")

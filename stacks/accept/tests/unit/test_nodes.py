@@ -25,6 +25,7 @@ from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.site import Site as Facts
 from stacks.accept.package.subjects import nodes
 from stacks.accept.tests.unit import made
+from stacks.accept.tests.unit.test_run import preempting
 from tests.support.clusters import site
 from tests.unit.fabric.diagnosis.site import Site
 from tests.unit.fabric.measure.foreign import gpu_node, holder
@@ -44,17 +45,10 @@ class Accepted:
         write_json(self.folder / FOLDER / RUN, begun.model_dump(mode="json"))
         (self.folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
         file = StackFile(folder / "Pulumi.prod.yaml", {}, frozenset())
-        clock = self.site.clock
         self.on = Running(
-            self.folder,
-            begun,
-            file,
-            cluster,
-            False,
-            self.site.said.append,
-            clock,
+            self.folder, begun, file, cluster, False, self.site.said.append, self.site.clock,
             rows=contract.default(facts).rows,
-        )
+        )  # fmt: skip
         self.on.__dict__["api"] = self.site.api
 
     def run(self, *stages: Any) -> None:
@@ -145,16 +139,7 @@ def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:
     found.on = replace(found.on, idle=True)
     api = found.site.api
     found.on.__dict__["api"] = api
-    runs = api.runs
-
-    def preempted(job: Any) -> None:
-        runs(job)
-        worker, namespace = f"{job['metadata']['name']}-worker-0", job["metadata"]["namespace"]
-        event = {"reason": "Preempted", "message": "by training", "involvedObject": {"name": worker}}
-        event["metadata"] = {"name": worker, "namespace": namespace}
-        api.add(f"/api/v1/namespaces/{namespace}/events/{worker}", event)
-
-    api.runs = preempted
+    api.runs = preempting(api, api.runs)
     with pytest.raises(NoVerdict, match=r"stage pairs: .*made room for other pods"):
         found.run(nodes.PAIRS)
     assert Evidence(found.folder).stage("pairs") is None
@@ -179,32 +164,19 @@ def test_all_rails_below_the_expected_busbw_fail(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "spoil"),
+    "spoil",
     [
-        ("nvlink.h100.busbw", lambda folder: shutil.rmtree(folder / "nvlink/h100/000")),
-        ("pairs.h100.slow", lambda folder: shutil.rmtree(folder / "pairs/h100/000")),
-        ("rails.h100.slow", lambda folder: shutil.rmtree(folder / "rails/h100/000")),
-        ("rails.h100.slow", lambda folder: (folder / "rails/h100/000/source.json").unlink()),
-        (
-            "pairs.h100.slow",
-            lambda folder: shutil.copytree(folder / "rails/h100/000", folder / "pairs/h100/001"),
+        lambda folder: shutil.copytree(
+            folder / FOLDER / "rails/h100/000", folder / FOLDER / "pairs/h100/001"
         ),
-        (
-            "pairs.h100.slow",
-            lambda folder: pairs(folder.parent, change=lambda each: each.update(complete=False)),
-        ),
-        (
-            "pairs.h100.slow",
-            lambda folder: pairs(folder.parent, change=lambda each: each.update(expectation=[])),
-        ),
-        ("pairs.h100.slow", lambda folder: (folder / "pairs/h100/000/nccl.log.zst").write_bytes(b"no log")),
+        lambda folder: pairs(folder, change=lambda each: each.update(complete=False)),
+        lambda folder: pairs(folder, change=lambda each: each.update(expectation=[])),
+        lambda folder: (folder / FOLDER / "pairs/h100/000/nccl.log.zst").write_bytes(b"no log"),
     ],
 )
-def test_without_its_own_whole_logs_a_row_is_unknown(
-    folder: Path, row: str, spoil: Callable[[Path], Any]
-) -> None:
-    spoil(folder / FOLDER)
-    assert made.result(folder, row).result == "unknown"
+def test_without_its_own_whole_logs_a_row_is_unknown(folder: Path, spoil: Callable[[Path], Any]) -> None:
+    spoil(folder)
+    assert made.result(folder, "pairs.h100.slow").result == "unknown"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from busbar.exits import Misuse
 from busbar.fabric.paths import Found, Rail
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
-from stacks.accept.package.evidence import Evidence, read_json, write_json
+from stacks.accept.package.evidence import LOG_FILES, Evidence, read_json, write_json
 from stacks.accept.package.kinds import KINDS, Question, Row, verdict
 from stacks.accept.package.site import Site
 from stacks.accept.tests.net import Net
@@ -28,29 +28,24 @@ Hosts = dict[str, Any]
 ROWS = {row.parts[3]: row.id for row in contract.default(made.site_of()[1]).rows}
 OF_LOGS = [kind for kind in ROWS if kind.startswith(("collectives.", "repeats."))]
 OF_INVENTORY = [kind for kind in ROWS if kind.startswith("inventory.")]
+OF_PRINTED = [kind for kind in ROWS if kind.startswith(("stress.", "storage."))]
+
+
+def of_stage(kind: str) -> str:
+    return kind.partition(".")[0]
 
 
 def also(key: str, **values: Any) -> Callable[[Hosts], None]:
     """Change the first device in a list of worker-2's own report."""
-
-    def change(hosts: Hosts) -> None:
-        hosts["worker-2"]["also"][key][0].update(values)
-
-    return change
+    return lambda hosts: hosts["worker-2"]["also"][key][0].update(values)
 
 
 def own(**values: Any) -> Callable[[Hosts], None]:
-    def change(hosts: Hosts) -> None:
-        hosts["worker-2"]["also"].update(values)
-
-    return change
+    return lambda hosts: hosts["worker-2"]["also"].update(values)
 
 
 def of_preflight(part: str, **values: Any) -> Callable[[Hosts], None]:
-    def change(hosts: Hosts) -> None:
-        hosts["worker-2"][part].update(values)
-
-    return change
+    return lambda hosts: hosts["worker-2"][part].update(values)
 
 
 def fewer(part: str, *, of_script: bool = False) -> Callable[[Hosts], None]:
@@ -76,73 +71,61 @@ def test_a_healthy_cluster_passes_every_row(healthy: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_row_whose_stage_has_not_ended_was_not_run(folder: Path, kind: str) -> None:
-    stage = kind.partition(".")[0]
-    (folder / "evidence" / stage / "stage.json").unlink()
+    (folder / "evidence" / of_stage(kind) / "stage.json").unlink()
     assert made.result(folder, ROWS[kind]).result == "not run"
 
 
 @pytest.mark.parametrize("kind", ROWS)
 def test_a_row_that_its_stage_could_not_run_says_why(folder: Path, kind: str) -> None:
-    made.stage(folder, kind.partition(".")[0], notes={"h100": "no such pool now"})
+    made.stage(folder, of_stage(kind), notes={"h100": "no such pool now"})
     found = made.result(folder, ROWS[kind])
     assert (found.result, found.reason) == ("not run", "no such pool now")
 
 
-@pytest.mark.parametrize("kind", OF_INVENTORY)
-def test_a_row_of_the_inventory_is_unknown_without_it(folder: Path, kind: str) -> None:
-    (folder / "evidence/inventory/hosts.json.zst").unlink()
+SAMPLED = ("soak.load", "soak.hours", "soak.wobble", "soak.drift")
+LOST = [
+    *((kind, "inventory/hosts.json.zst") for kind in OF_INVENTORY),
+    *(
+        (kind, f"{of_stage(kind)}/h100/{name}")
+        for kind in OF_LOGS
+        for name in ("nccl.log.zst", "source.json")
+    ),
+    *((kind, f"{of_stage(kind)}/printed.json.zst") for kind in OF_PRINTED),
+    *((kind, f"soak/h100/000/{name}") for kind in SAMPLED for name in (*LOG_FILES, "segment.json")),
+    ("repeats.busbw", "collectives/h100"),
+    ("repeats.spread", "collectives/h100"),
+    ("nvlink.busbw", "nvlink/h100/000"),
+    ("pairs.slow", "pairs/h100/000"),
+    ("rails.slow", "rails/h100/000"),
+    ("rails.slow", "rails/h100/000/source.json"),
+    ("training.proof", "training/h100/source.json"),
+    ("training.checkpoint", "training/h100/source.json"),
+    ("after.nodes", "pairs/h100"),
+    ("after.nodes", "after/h100"),
+]
+
+
+@pytest.mark.parametrize(("kind", "lost"), LOST)
+def test_a_row_is_unknown_without_its_evidence(folder: Path, kind: str, lost: str) -> None:
+    path = folder / "evidence" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert made.result(folder, ROWS[kind]).result == "unknown"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in OF_INVENTORY if kind != "inventory.nodes"])
-def test_a_row_of_the_inventory_is_unknown_without_the_report_of_a_node(folder: Path, kind: str) -> None:
-    made.inventory(folder, lambda hosts: hosts.pop("worker-2"))
-    found = made.result(folder, ROWS[kind])
-    assert (found.result, "worker-2" in found.reason) == ("unknown", True)
+@pytest.mark.parametrize("kind", OF_PRINTED)
+def test_a_row_is_unknown_where_no_host_has_printed_anything(folder: Path, kind: str) -> None:
+    made.printed(folder, of_stage(kind), {})
+    assert made.result(folder, ROWS[kind]).result == "unknown"
+
+
+def without(hosts: Hosts) -> None:
+    del hosts["worker-2"]
 
 
 def test_a_node_that_does_not_answer_is_one_too_few(folder: Path) -> None:
-    made.inventory(folder, lambda hosts: hosts.pop("worker-2"))
+    made.inventory(folder, without)
     found = made.result(folder, ROWS["inventory.nodes"])
     assert (found.result, found.value) == ("fail", 1)
-
-
-@pytest.mark.parametrize("lost", ["nccl.log.zst", "source.json"])
-@pytest.mark.parametrize("kind", OF_LOGS)
-def test_a_row_of_a_log_is_unknown_without_it_or_its_record(folder: Path, kind: str, lost: str) -> None:
-    (folder / "evidence" / kind.partition(".")[0] / "h100" / lost).unlink()
-    assert made.result(folder, ROWS[kind]).result == "unknown"
-
-
-@pytest.mark.parametrize("kind", ["repeats.busbw", "repeats.spread"])
-def test_median_and_spread_are_unknown_without_the_first_run(folder: Path, kind: str) -> None:
-    shutil.rmtree(folder / "evidence/collectives/h100")
-    assert made.result(folder, ROWS[kind]).result == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("kind", "change"),
-    [
-        ("inventory.gpus", also("gpus", serial="[N/A]")),
-        ("inventory.gpus", also("gpus", uuid="")),
-        ("inventory.hcas", also("hcas", guid="")),
-        ("inventory.hcas", fewer("hcas", of_script=True)),
-        ("inventory.same", also("gpus", vbios="[N/A]")),
-        ("inventory.same", own(gpus=[])),
-        ("inventory.ecc", also("gpus", ecc="[N/A]")),
-        ("inventory.ecc", own(gpus=[])),
-        ("inventory.nvlinks", own(nvlinks=None)),
-        ("inventory.nvlinks", own(nvlinks="")),
-        ("inventory.health", of_preflight("health", xids=None)),
-        ("inventory.health", of_preflight("health", ecc=None)),
-    ],
-)
-def test_a_fact_that_a_node_does_not_tell_leaves_the_row_unknown(
-    folder: Path, kind: str, change: Callable[[Hosts], None]
-) -> None:
-    made.inventory(folder, change)
-    found = made.result(folder, ROWS[kind])
-    assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
 
 
 def swapped(hosts: Hosts) -> None:
@@ -161,12 +144,8 @@ def narrow(hosts: Hosts) -> None:
     hosts["worker-2"]["health"]["links"][1]["width"] = "8"
 
 
-def other_firmware(hosts: Hosts) -> None:
-    hosts["worker-2"]["hcas"][0]["fw"] = "28.39.1002"
-
-
-def other_mtu(hosts: Hosts) -> None:
-    hosts["worker-2"]["hcas"][0]["active_mtu"] = "2048"
+def hca(**values: str) -> Callable[[Hosts], None]:
+    return lambda hosts: hosts["worker-2"]["hcas"][0].update(values)
 
 
 def slow_link(hosts: Hosts) -> None:
@@ -202,31 +181,46 @@ def test_workers_with_a_single_gpu_have_no_nvlink(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "change"),
+    ("kind", "result", "change"),
     [
-        ("inventory.nodes", of_one_machine),
-        ("inventory.gpus", fewer("gpus", of_script=True)),
-        ("inventory.gpus", swapped),
-        ("inventory.hcas", fewer("hcas")),
-        ("inventory.hcas", same_port),
-        ("inventory.hardware", fewer("hcas")),
-        ("inventory.same", also("gpus", vbios="96.01")),
-        ("inventory.same", other_firmware),
-        ("inventory.same", other_mtu),
-        ("inventory.ecc", also("gpus", ecc="Disabled")),
-        ("inventory.nvlinks", slow_link),
-        ("inventory.nvlinks", without_links(1)),
-        ("inventory.nvlinks", without_links(8)),
-        ("inventory.health", of_preflight("health", xids=["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"])),
-        ("inventory.health", narrow),
+        ("inventory.nodes", "fail", of_one_machine),
+        ("inventory.gpus", "fail", fewer("gpus", of_script=True)),
+        ("inventory.gpus", "fail", swapped),
+        ("inventory.gpus", "unknown", also("gpus", serial="[N/A]")),
+        ("inventory.gpus", "unknown", also("gpus", uuid="")),
+        ("inventory.hcas", "fail", fewer("hcas")),
+        ("inventory.hcas", "fail", same_port),
+        ("inventory.hcas", "unknown", also("hcas", guid="")),
+        ("inventory.hcas", "unknown", fewer("hcas", of_script=True)),
+        ("inventory.hardware", "fail", fewer("hcas")),
+        ("inventory.same", "fail", also("gpus", vbios="96.01")),
+        ("inventory.same", "fail", hca(fw="28.39.1002")),
+        ("inventory.same", "fail", hca(active_mtu="2048")),
+        ("inventory.same", "unknown", also("gpus", vbios="[N/A]")),
+        ("inventory.same", "unknown", own(gpus=[])),
+        ("inventory.ecc", "fail", also("gpus", ecc="Disabled")),
+        ("inventory.ecc", "unknown", also("gpus", ecc="[N/A]")),
+        ("inventory.ecc", "unknown", own(gpus=[])),
+        ("inventory.nvlinks", "fail", slow_link),
+        ("inventory.nvlinks", "fail", without_links(1)),
+        ("inventory.nvlinks", "fail", without_links(8)),
+        ("inventory.nvlinks", "unknown", own(nvlinks=None)),
+        ("inventory.nvlinks", "unknown", own(nvlinks="")),
+        ("inventory.health", "fail", of_preflight("health", xids=["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"])),
+        ("inventory.health", "fail", narrow),
+        ("inventory.health", "unknown", of_preflight("health", xids=None)),
+        ("inventory.health", "unknown", of_preflight("health", ecc=None)),
+        ("cabling.rails", "unknown", also("hcas", guid="")),
+        ("cabling.speed", "unknown", also("hcas", guid="")),
+        *((kind, "unknown", without) for kind in (*OF_INVENTORY[1:], "cabling.rails", "cabling.speed")),
     ],
 )
-def test_a_fault_of_a_node_fails_its_row_and_names_it(
-    folder: Path, kind: str, change: Callable[[Hosts], None]
+def test_a_fault_of_a_node_fails_and_a_fact_that_it_does_not_tell_leaves_the_row_unknown(
+    folder: Path, kind: str, result: str, change: Callable[[Hosts], None]
 ) -> None:
     made.inventory(folder, change)
     found = made.result(folder, ROWS[kind])
-    assert (found.result, "worker-2" in found.reason) == ("fail", True), found.reason
+    assert (found.result, "worker-2" in found.reason) == (result, True), found.reason
 
 
 def cabled(change: Callable[[Net], object]) -> Callable[[Path], None]:
@@ -240,40 +234,28 @@ def cabled(change: Callable[[Net], object]) -> Callable[[Path], None]:
     return write
 
 
-RAIL, OTHER = ("worker-2 mlx5_3", 1), ("worker-2 mlx5_5", 1)
+RAIL, OTHER, UPLINK = ("worker-2 mlx5_3", 1), ("worker-2 mlx5_5", 1), ("leaf-0-4", 33)
+
+
+def slower(end: tuple[str, int], rate: str) -> Callable[[Net], object]:
+    return lambda net: net.plug(end, net.unplug(end), rate)
 
 
 @pytest.mark.parametrize(
     ("kind", "change", "named"),
     [
-        (
-            "cabling.rails",
-            lambda net: net.swap(RAIL, OTHER),
-            "worker-2 mlx5_3 and worker-2 mlx5_5 are swapped",
-        ),
-        (
-            "cabling.rails",
-            lambda net: net.unplug(RAIL),
-            "worker-2 mlx5_3 has no link, expected leaf-0-3 port 2",
-        ),
-        ("cabling.uplinks", lambda net: net.unplug(("leaf-0-4", 33)), "leaf-0-4 port 33 has no link"),
-        (
-            "cabling.speed",
-            lambda net: net.plug(RAIL, net.unplug(RAIL), "1xHDR"),
-            "worker-2 mlx5_3: 1xHDR, 50 Gb/s",
-        ),
-        (
-            "cabling.speed",
-            lambda net: net.plug(("leaf-0-4", 33), net.unplug(("leaf-0-4", 33)), "4xHDR"),
-            "leaf-0-4 port 33 to spine-0 port 5: 4xHDR",
-        ),
+        ("rails", lambda net: net.swap(RAIL, OTHER), "worker-2 mlx5_3 and worker-2 mlx5_5 are swapped"),
+        ("rails", lambda net: net.unplug(RAIL), "worker-2 mlx5_3 has no link, expected leaf-0-3 port 2"),
+        ("uplinks", lambda net: net.unplug(UPLINK), "leaf-0-4 port 33 has no link"),
+        ("speed", slower(RAIL, "1xHDR"), "worker-2 mlx5_3: 1xHDR, 50 Gb/s"),
+        ("speed", slower(UPLINK, "4xHDR"), "leaf-0-4 port 33 to spine-0 port 5: 4xHDR"),
     ],
 )
 def test_a_fault_of_the_cabling_fails_its_row_and_is_named(
     folder: Path, kind: str, change: Callable[[Net], object], named: str
 ) -> None:
     cabled(change)(folder)
-    found = made.result(folder, ROWS[kind])
+    found = made.result(folder, f"cabling.h100.{kind}")
     assert (found.result, named in found.reason) == ("fail", True), found.reason
 
 
@@ -377,16 +359,6 @@ def test_a_row_of_the_cabling_is_unknown_without_a_fabric(folder: Path, kind: st
     assert made.result(folder, ROWS[kind]).result == "unknown"
 
 
-@pytest.mark.parametrize("kind", ["cabling.rails", "cabling.speed"])
-@pytest.mark.parametrize("change", [lambda hosts: hosts.pop("worker-2"), also("hcas", guid="")])
-def test_a_node_without_a_report_or_guids_leaves_the_cabling_unknown(
-    folder: Path, kind: str, change: Callable[[Hosts], None]
-) -> None:
-    made.inventory(folder, change)
-    found = made.result(folder, ROWS[kind])
-    assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
-
-
 def test_a_rail_that_the_design_does_not_name_leaves_the_row_unknown(folder: Path) -> None:
     text = made.design(made.cabling())
     made.begun(
@@ -412,37 +384,24 @@ def skipped(tests: Hosts) -> None:
         result |= {"status": "Skip", "info": ["not allowed on this SKU"]}
 
 
-def without_results(tests: Hosts) -> None:
-    tests["targeted_power"].pop()
+PERSISTENCE = "memory fails: Persistence mode is off (GPU 3)"
 
 
 @pytest.mark.parametrize(
     ("diag", "result", "named"),
     [
-        (made.diag(failing("memory", 2)), "fail", "worker-2: memory fails: Persistence mode is off (GPU 3)"),
-        (
-            made.diag(failing("memory", None)),
-            "fail",
-            "worker-2: memory fails: Persistence mode is off (GPU 3)",
-        ),
-        (
-            made.diag(failing("software", 5)),
-            "fail",
-            "software fails: configuration, not hardware: Persistence",
-        ),
+        (made.diag(failing("memory", 2)), "fail", PERSISTENCE),
+        (made.diag(failing("memory", None)), "fail", PERSISTENCE),
+        (made.diag(failing("software", 5)), "fail", "software fails: configuration, not hardware: Pers"),
         (made.diag(failing("nvbandwidth", 2)), "fail", "nvbandwidth fails"),
         (made.diag(skipped), "not run", "pcie: Skip ['not allowed on this SKU']"),
         (made.diag(lambda tests: tests.pop("diagnostic")), "not run", "diagnostic is not in the output"),
-        (made.diag(without_results), "not run", "targeted_power passed on 7 of 8 GPUs"),
+        (made.diag(lambda tests: tests["targeted_power"].pop()), "not run", "power passed on 7 of 8 GPUs"),
         (made.diag(gpus=7), "not run", "passed on 7 of 8 GPUs"),
         ('{"DCGM Diagnostic": {"runtime_error": "no GPUs"}}', "unknown", "no GPUs"),
         ("Error: unable to connect to the host engine", "unknown", "other JSON than expected"),
         ("[" * 100_000, "unknown", "other JSON than expected"),
-        (
-            '{"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": 1, "results": [1]}]}]}}',
-            "unknown",
-            "JSON",
-        ),
+        ('{"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": 1}]}]}}', "unknown", "other JSON"),
         ("", "not run", "dcgmi printed nothing"),
     ],
 )
@@ -452,9 +411,8 @@ def test_every_wanted_test_of_dcgm_must_have_passed_on_every_gpu(
     hosts = {"worker-1": made.stressed(), "worker-2": made.stressed(diag=diag)}
     made.printed(folder, "stress", hosts)
     found = made.result(folder, ROWS["stress.diag"])
-    assert (found.result, "worker-2" in found.reason, named in found.reason) == (result, True, True), (
-        found.reason
-    )
+    is_named = "worker-2" in found.reason and named in found.reason
+    assert (found.result, is_named) == (result, True), found.reason
 
 
 def test_a_result_of_an_older_release_that_lists_its_gpus_counts_for_each(folder: Path) -> None:
@@ -467,14 +425,13 @@ def test_a_result_of_an_older_release_that_lists_its_gpus_counts_for_each(folder
     assert made.result(folder, ROWS["stress.diag"]).result == "pass"
 
 
+THROTTLED = made.CLOCKS + "  3 00000000:02:00.0, 0x0000000000000048\n"
+
+
 @pytest.mark.parametrize(
     ("clocks", "result", "named"),
     [
-        (
-            made.CLOCKS + "  3 00000000:02:00.0, 0x0000000000000048\n",
-            "fail",
-            "00000000:02:00.0 throttled in 3 samples: hard",
-        ),
+        (THROTTLED, "fail", "00000000:02:00.0 throttled in 3 samples: hard"),
         ("", "unknown", "throttle reasons of every GPU"),
         ("[N/A]\n" * 9, "unknown", "throttle reasons of every GPU"),
     ],
@@ -488,14 +445,14 @@ def test_a_gpu_that_was_throttled_under_stress_is_named(
     assert (found.result, named in found.reason) == (result, True), found.reason
 
 
+OTHER_MOUNT = "/mnt/data 10.0.0.6:/data nfs4"
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
         ({"mount": ""}, "worker-2: the folder is not there"),
-        (
-            {"mount": "/mnt/data 10.0.0.6:/data nfs4"},
-            "worker-2: /mnt/data 10.0.0.6:/data nfs4, most nodes have",
-        ),
+        ({"mount": OTHER_MOUNT}, f"worker-2: {OTHER_MOUNT}, most nodes have"),
         ({"seen": ""}, "worker-2: does not see the file of another node"),
         ({"free_bytes": 1 << 30}, "1 GB are free, expected 4"),
     ],
@@ -539,110 +496,87 @@ def test_a_node_without_a_figure_of_fio_leaves_the_row_unknown(folder: Path, kin
     assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ROWS if kind.startswith(("stress.", "storage."))])
-def test_a_row_of_stress_and_storage_is_unknown_without_what_hosts_have_printed(
-    folder: Path, kind: str
+def of(name: str, value: float, *, runs: range) -> Any:
+    return {"factor": lambda each, number: value if each == name and number in runs else 1.0}
+
+
+def wrong(log: str) -> str:
+    """Another value in the last row of the last run."""
+    head, mark, rest = log.rpartition("# busbar: measuring alltoall")
+    lines = rest.split("\n")
+    row = next(n for n, line in enumerate(lines) if line.lstrip()[:1].isdigit())
+    lines[row] = lines[row].rstrip()[:-1] + "7"
+    return head + mark + "\n".join(lines)
+
+
+def cut(log: str) -> str:
+    """A log without its last run."""
+    head, _, _ = log.rpartition("# busbar: measuring alltoall")
+    return head + log.splitlines(keepends=True)[-1]
+
+
+def replacing(*words: str) -> Any:
+    return {"text": lambda log: log.replace(*words)}
+
+
+ALL_REDUCE, SPREAD = "repeats.h100.all_reduce.busbw", "repeats.h100.alltoall.spread"
+FILES, PROOF = ROWS["collectives.files"], ROWS["collectives.proof"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "log", "row", "result", "value", "reason"),
+    [
+        ("repeats", of("all_reduce", 0.7, runs=range(1, 5)), ALL_REDUCE, "pass", 100, "median of 10 runs"),
+        ("repeats", of("all_reduce", 0.7, runs=range(1, 8)), ALL_REDUCE, "fail", 70, "median of 10 runs"),
+        ("repeats", of("all_reduce", 1.6, runs=range(3, 4)), ALL_REDUCE, "fail", None, "not credible"),
+        ("repeats", of("alltoall", 0.94, runs=range(2, 3)), SPREAD, "fail", 6.0, "in 3 runs"),
+        ("repeats", of("alltoall", 0.94, runs=range(2, 3)), "repeats.h100.all_reduce.spread", "pass", 0, ""),
+        ("repeats", {"text": wrong}, ROWS["repeats.log"], "fail", None, "correctness"),
+        ("repeats", {"text": cut}, ROWS["repeats.log"], "unknown", None, "number of runs: alltoall"),
+        ("repeats", {"text": cut}, "repeats.h100.alltoall.busbw", "unknown", None, "2 runs with a bandwidth"),
+        ("repeats", {"text": cut}, ALL_REDUCE, "pass", 100, ""),
+        ("collectives", replacing("/GDRDMA", ""), PROOF, "fail", None, "gdrdma"),
+        ("collectives", replacing("soft 1048576", "soft 1024"), FILES, "fail", None, "soft 1024, hard"),
+        ("collectives", replacing("soft 1048576", "soft 1"), PROOF, "pass", None, ""),
+        ("collectives", replacing("open files on", "on"), FILES, "unknown", None, "2 nodes printed no limit"),
+        ("collectives", {"run": "accept-ffffff"}, PROOF, "unknown", None, "the log of job"),
+    ],
+)  # fmt: skip
+def test_a_log_decides_its_rows(
+    folder: Path, stage: str, log: Any, row: str, result: str, value: float | None, reason: str
 ) -> None:
-    made.printed(folder, kind.partition(".")[0], {})
-    assert made.result(folder, ROWS[kind]).result == "unknown"
-    (folder / "evidence" / kind.partition(".")[0] / "printed.json.zst").unlink()
-    assert made.result(folder, ROWS[kind]).result == "unknown"
+    made.collective(folder, stage, **log)
+    found = made.result(folder, row)
+    assert (found.result, reason in found.reason) == (result, True), found.reason
+    assert found.value == (None if value is None else pytest.approx(value, abs=0.1))
 
 
-def of(name: str, value: float, *, runs: range) -> Callable[[str, int], float]:
-    return lambda each, number: value if each == name and number in runs else 1.0
+def slow_path(found: Found) -> None:
+    found.paths = [
+        path.model_copy(update={"gbps": 41.0}) if path.memory == "gpu" and path.host == "worker-2" else path
+        for path in found.paths
+    ]
 
 
-def test_the_median_of_all_runs_counts_and_neither_the_best_nor_the_worst(folder: Path) -> None:
-    made.collective(folder, "repeats", factor=of("all_reduce", 0.7, runs=range(1, 5)))
-    found = made.result(folder, "repeats.h100.all_reduce.busbw")
-    assert (found.result, found.value) == ("pass", 100)
-    made.collective(folder, "repeats", factor=of("all_reduce", 0.7, runs=range(1, 8)))
-    found = made.result(folder, "repeats.h100.all_reduce.busbw")
-    assert (found.result, found.value) == ("fail", 70)
-
-
-def test_a_run_far_from_the_others_fails_the_spread(folder: Path) -> None:
-    made.collective(folder, "repeats", factor=of("alltoall", 0.94, runs=range(2, 3)))
-    found = made.result(folder, "repeats.h100.alltoall.spread")
-    assert (found.result, found.value) == ("fail", pytest.approx(6.0, abs=0.1))
-    assert made.result(folder, "repeats.h100.all_reduce.spread").result == "pass"
-
-
-def test_a_run_above_the_ceiling_is_not_credible(folder: Path) -> None:
-    made.collective(folder, "repeats", factor=of("all_reduce", 1.6, runs=range(3, 4)))
-    found = made.result(folder, "repeats.h100.all_reduce.busbw")
-    assert (found.result, "not credible" in found.reason) == ("fail", True)
-
-
-def test_a_first_run_that_a_gate_refuses_fails_the_proof(folder: Path) -> None:
-    made.collective(folder, "collectives", text=lambda log: log.replace("/GDRDMA", ""))
-    found = made.result(folder, ROWS["collectives.proof"])
-    assert (found.result, "gdrdma" in found.reason) == ("fail", True), found.reason
-
-
-def test_wrong_data_in_a_repeated_run_fail_its_row(folder: Path) -> None:
-    def wrong(log: str) -> str:
-        head, mark, rest = log.rpartition("# busbar: measuring alltoall")
-        lines = rest.split("\n")
-        row = next(n for n, line in enumerate(lines) if line.lstrip()[:1].isdigit())
-        lines[row] = lines[row].rstrip()[:-1] + "7"
-        return head + mark + "\n".join(lines)
-
-    made.collective(folder, "repeats", text=wrong)
-    assert made.result(folder, ROWS["repeats.log"]).result == "fail"
-
-
-def test_fewer_repeated_runs_than_planned_are_unknown(folder: Path) -> None:
-    def cut(log: str) -> str:
-        head, _, _ = log.rpartition("# busbar: measuring alltoall")
-        return head + log.splitlines(keepends=True)[-1]
-
-    made.collective(folder, "repeats", text=cut)
-    assert made.result(folder, ROWS["repeats.log"]).result == "unknown"
-    assert made.result(folder, "repeats.h100.alltoall.busbw").result == "unknown"
-    assert made.result(folder, "repeats.h100.all_reduce.busbw").result == "pass"
-
-
-def test_a_slow_path_fails_its_row_and_one_without_a_result_is_not_run(folder: Path) -> None:
-    def slow(found: Found) -> None:
-        found.paths = [
-            path.model_copy(update={"gbps": 41.0})
-            if path.memory == "gpu" and path.host == "worker-2"
-            else path
-            for path in found.paths
-        ]
-
-    made.paths(folder, slow)
-    row = made.result(folder, ROWS["paths.slow"])
-    assert row.result == "fail"
-    expected = (
-        "worker-2 mlx5_0 with GPU: 41 Gb/s, expected at least 380 Gb/s; see the way between GPU and HCA"
-    )
-    assert row.reason.startswith(expected)
-    for change, result, reason in (
+@pytest.mark.parametrize(
+    ("change", "result", "reason"),
+    [
         (
-            lambda found: found.not_run.append("worker-1: perftest is not installed"),
-            "not run",
-            "worker-1: perftest",
+            slow_path, "fail",
+            "worker-2 mlx5_0 with GPU: 41 Gb/s, expected at least 380 Gb/s; see the way between GPU and HCA",
         ),
+        (lambda found: found.not_run.append("worker-1: no perftest"), "not run", "worker-1: no perftest"),
         (lambda found: found.paths.clear(), "not run", "worker-1: no result; worker-2: no result"),
         (lambda found: found.rails["worker-1"].update(mlx5_0=Rail("a", 1, 1)), "unknown", "of another rate"),
         (lambda found: found.rails.clear(), "unknown", "cannot be judged: KeyError"),
-    ):
-        made.paths(folder, change)
-        row = made.result(folder, ROWS["paths.slow"])
-        assert (row.result, reason in row.reason) == (result, True), row.reason
-
-
-def test_few_open_files_fail_their_row_and_a_silent_node_leaves_it_open(folder: Path) -> None:
-    made.collective(folder, "collectives", text=lambda log: log.replace("soft 1048576", "soft 1024"))
-    row = made.result(folder, ROWS["collectives.files"])
-    assert (row.result, row.reason.startswith("soft 1024, hard 1048576 on ")) == ("fail", True)
-    assert made.result(folder, ROWS["collectives.proof"]).result == "pass"
-    made.collective(folder, "collectives", text=lambda log: log.replace("open files on", "files on"))
-    row = made.result(folder, ROWS["collectives.files"])
-    assert (row.result, row.reason) == ("unknown", "2 nodes printed no limit")
+    ],
+)  # fmt: skip
+def test_a_slow_path_fails_its_row_and_one_without_a_result_is_not_run(
+    folder: Path, change: Callable[[Found], None], result: str, reason: str
+) -> None:
+    made.paths(folder, change)
+    row = made.result(folder, ROWS["paths.slow"])
+    assert (row.result, reason in row.reason) == (result, True), row.reason
 
 
 def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:
@@ -658,14 +592,14 @@ def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:
     assert printing("[INFO] p2p: only 52/56 GPU-to-GPU peer accesses passed verification") == "fail"
 
 
+OTHER_HOSTS = ["other-worker-0", "other-worker-1"]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         (lambda record: record["settings"].update(job="nccl-accept-ffffff-c0-1234"), "the log of job"),
-        (
-            lambda record: record["expectation"].update(hosts=["other-worker-0", "other-worker-1"]),
-            "the log of",
-        ),
+        (lambda record: record["expectation"].update(hosts=OTHER_HOSTS), "the log of"),
         (lambda record: record.update(nodes=["worker-1", "worker-9"]), "other nodes"),
         (lambda record: record.update(measured_at="2026-11-20T01:30:00Z"), "not in its stage"),
         (lambda record: record.update(measured_at=None), "cannot be judged"),
@@ -678,11 +612,6 @@ def test_a_log_of_another_run_other_nodes_or_another_time_is_no_evidence(
     made.collective(folder, "collectives", change=change)
     found = made.result(folder, ROWS["collectives.proof"])
     assert (found.result, why in found.reason) == ("unknown", True), found.reason
-
-
-def test_a_log_of_the_whole_stage_of_another_run_is_no_evidence(folder: Path) -> None:
-    made.collective(folder, "collectives", run="accept-ffffff")
-    assert made.result(folder, ROWS["collectives.proof"]).result == "unknown"
 
 
 def test_the_inventory_of_another_run_is_no_evidence(folder: Path) -> None:

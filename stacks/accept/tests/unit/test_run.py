@@ -17,7 +17,7 @@ import yaml
 from busbar.exits import Misuse, NoVerdict
 from busbar.finding import Finding
 from busbar.hosts.inventory import Host, Inventory
-from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.client import JsonObject
 from busbar.kube.wait import TimedOut
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer
@@ -115,32 +115,31 @@ def test_a_node_that_cannot_run_the_job_is_left_out_and_its_row_fails(on: Runnin
     assert found.result != "pass"
 
 
+def preempting(api: Any, runs: Callable[[JsonObject], object]) -> Callable[[JsonObject], None]:
+    """A job, of which a pod makes room for other pods. Events stay for an hour."""
+
+    def run(job: JsonObject) -> None:
+        runs(job)
+        api.logs.clear()
+        worker, namespace = f"{job['metadata']['name']}-worker-0", job["metadata"]["namespace"]
+        event = {"reason": "Preempted", "message": "by training", "involvedObject": {"name": worker}}
+        path = f"/api/v1/namespaces/{namespace}/events/{worker}"
+        api.objects[path] = {**event, "metadata": {"name": worker, "namespace": namespace}}
+
+    return run
+
+
 def test_a_stage_that_made_room_for_other_pods_is_repeated_by_the_next_call(on: Running, gpus: Gpus) -> None:
     idle = replace(on, idle=True)
     idle.__dict__["api"] = gpus
 
-    def preempted(job: JsonObject) -> None:
-        gpus.measure(job)
-        gpus.logs.clear()
-        worker, namespace = f"{job['metadata']['name']}-worker-0", job["metadata"]["namespace"]
-        event = {"reason": "Preempted", "message": "by training", "involvedObject": {"name": worker}}
-        path = f"/api/v1/namespaces/{namespace}/events/{worker}"
-        # Events stay for an hour.
-        gpus.objects[path] = {**event, "metadata": {"name": worker}}
-
-    gpus.runs = preempted
+    gpus.runs = preempting(gpus, gpus.measure)
     with pytest.raises(NoVerdict, match=r"stage collectives: .*made room for other pods"):
         run_stage(planned("collectives"), idle)
     assert Evidence(on.folder).stage("collectives") is None and gpus.left == []
     gpus.runs = gpus.measure
     stage_runs.now()  # the end that the first call did not reach
     run_stage(planned("collectives"), idle)
-    assert made.result(on.folder, "collectives.h100.proof").result == "pass"
-
-
-def test_an_api_server_that_is_not_ready_yet_is_asked_again(on: Running, gpus: Gpus) -> None:
-    gpus.failures.append(ApiError("GET /apis", 429, "storage is (re)initializing"))
-    run_stage(planned("collectives"), on)
     assert made.result(on.folder, "collectives.h100.proof").result == "pass"
 
 
@@ -165,36 +164,38 @@ def test_a_stage_begins_anew_after_its_process_was_killed(on: Running, gpus: Gpu
     assert made.result(on.folder, "collectives.h100.proof").result == "pass"
 
 
+@pytest.fixture
+def ask(on: Running, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Run the inventory, of which these workers do not answer; the names of those that are asked."""
+
+    def run(*silent: str) -> list[str]:
+        asked: list[str] = []
+
+        async def answers(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
+            asked.extend(host.name for host in hosts)
+            good = Answer(Report.model_validate(made.host(1)), (0.0, 1.0))
+            lost = Finding(("worker",), "no route to host", "check the cable")
+            return {host.name: lost if host.name in silent else good for host in hosts}
+
+        monkeypatch.setattr(asking, "query_all", answers)
+        on.__dict__["spec"] = SimpleNamespace(login=None, hosts=Inventory.of(on.cluster).hosts)
+        run_stage(planned("inventory"), on)
+        return asked
+
+    return run
+
+
 def test_the_inventory_asks_the_workers_that_are_not_in_quarantine_and_keeps_why_one_is_silent(
-    on: Running, monkeypatch: pytest.MonkeyPatch
+    on: Running, ask: Any
 ) -> None:
-    asked: list[str] = []
-
-    async def answers(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
-        asked.extend(host.name for host in hosts)
-        silent = Finding(("worker-2",), "no route to host", "check the cable")
-        report = Report.model_validate(made.host(1))
-        return {"worker-1": Answer(report, (0.0, 1.0)), "worker-2": silent}
-
-    monkeypatch.setattr(asking, "query_all", answers)
-    hosts = Inventory.of(on.cluster).hosts
-    on.__dict__["spec"] = SimpleNamespace(login=None, hosts=hosts)
-    run_stage(planned("inventory"), on)
-    assert asked == list(made.WORKERS)
+    assert ask("worker-2") == list(made.WORKERS)
     found = made.result(on.folder, "inventory.h100.nodes")
     assert (found.result, found.value, "worker-2: no route to host" in found.reason) == ("fail", 1, True)
 
 
-def test_an_inventory_that_no_worker_answers_is_repeated(
-    on: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def silent(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
-        return {host.name: Finding((host.name,), "no route to host", "") for host in hosts}
-
-    monkeypatch.setattr(asking, "query_all", silent)
-    on.__dict__["spec"] = SimpleNamespace(login=None, hosts=Inventory.of(on.cluster).hosts)
+def test_an_inventory_that_no_worker_answers_is_repeated(on: Running, ask: Any) -> None:
     with pytest.raises(NoVerdict, match="no worker answers: worker-1: no route to host"):
-        run_stage(planned("inventory"), on)
+        ask(*made.WORKERS)
     assert Evidence(on.folder).stage("inventory") is None
 
 
@@ -282,13 +283,24 @@ def test_a_stage_that_has_ended_is_not_run_again(site: Any, monkeypatch: pytest.
     assert (inventory / "stage.json").stat().st_mtime_ns == before
 
 
-def test_a_run_is_continued_with_its_own_criteria_only(site: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "before", "after", "other"),
+    [
+        ("--criteria", "threshold: 90.0", "threshold: 80.0", "other criteria"),
+        ("--cabling", "mlx5_1", "mlx5_9", "another --cabling"),
+        ("--dcgm-image", "dcgm:3", "dcgm:4", "another --dcgm-image"),
+    ],
+)
+def test_a_run_is_continued_with_its_own_criteria_and_options_only(
+    site: Any, stack: Path, option: str, before: str, after: str, other: str
+) -> None:
     with pytest.raises(Killed):
         site(at=2)
-    text = (site.home / "unfinished/acceptance.yaml").read_text()
-    (tmp_path / "other.yaml").write_text(text.replace("threshold: 90.0", "threshold: 80.0"))
-    done = site("--criteria", str(tmp_path / "other.yaml"))
-    assert (done.exit_code, "began with other criteria. Fix: remove" in done.stderr) == (64, True)
+    kept = {"--criteria": site.home / "unfinished/acceptance.yaml", "--cabling": stack / "cabling.csv"}
+    changed = stack / "changed"
+    changed.write_text(kept[option].read_text().replace(before, after) if option in kept else "")
+    done = site(option, str(changed) if option in kept else after)
+    assert (done.exit_code, f"began with {other}. Fix: remove" in done.stderr) == (64, True)
 
 
 def test_a_stage_without_a_row_is_not_run(site: Any, tmp_path: Path) -> None:
@@ -357,24 +369,28 @@ def test_the_value_of_the_stack_s_first_collective_stays_with_it() -> None:
     assert found.expected_by_collective == {"alltoall": 70.0}
 
 
-def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    kubeconfig = tmp_path / "config"
-    kubeconfig.touch()
+@pytest.fixture
+def foreign(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[str, ...]:
+    """The words that name a cluster that busbar did not make."""
+    (tmp_path / "config").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
     monkeypatch.setattr("busbar.kube.client.connect", lambda environment: gpus)
     monkeypatch.setattr(stage_runs, "connect", lambda environment: gpus)
     monkeypatch.setattr(stage_runs, "now", lambda: TIMES[0])
-    of = ("--kubeconfig", str(kubeconfig))
-    printed = busbar("accept", "criteria", *of)
+    return "--kubeconfig", str(tmp_path / "config")
+
+
+def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
+    gpus: Gpus, foreign: tuple[str, ...], tmp_path: Path
+) -> None:
+    printed = busbar("accept", "criteria", *foreign)
     assert printed.exit_code == 0, printed.output
     rows = yaml.safe_load(printed.stdout)
     stages_ = ("inventory", "cabling", "collectives", "repeats", "stress")
     rows["rows"] = [row for row in rows["rows"] if row["id"].startswith(stages_)]
     (tmp_path / "acceptance.yaml").write_text(yaml.safe_dump(rows))
-    done = busbar("accept", "run", *of, "--criteria", "acceptance.yaml")
+    done = busbar("accept", "run", *foreign, "--criteria", "acceptance.yaml")
     assert done.exit_code == 2, done.output
     [found] = (tmp_path / ".busbar/k8s-example-com/acceptance").glob("2*/acceptance.json")
     results = {row["id"]: (row["result"], row["reason"]) for row in json.loads(found.read_text())["rows"]}
@@ -385,14 +401,11 @@ def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
 
 
 def test_over_tcp_a_cluster_that_busbar_did_not_make_has_no_rails_to_be_judged(
-    gpus: Gpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    foreign: tuple[str, ...], tmp_path: Path
 ) -> None:
-    (tmp_path / "config").touch()
     (tmp_path / "settings.yaml").write_text("transport: socket")
-    monkeypatch.setattr(Gpus, "server", "https://k8s.example.com:6443", raising=False)
-    monkeypatch.setattr("busbar.kube.client.connect", lambda environment: gpus)
-    of = ("--kubeconfig", str(tmp_path / "config"), "--settings", str(tmp_path / "settings.yaml"))
-    rows = {row["id"]: row for row in yaml.safe_load(busbar("accept", "criteria", *of).stdout)["rows"]}
+    printed = busbar("accept", "criteria", *foreign, "--settings", "settings.yaml").stdout
+    rows = {row["id"]: row for row in yaml.safe_load(printed)["rows"]}
     assert "inventory.gpus.hcas" not in rows and "rails.gpus.slow" not in rows
     assert rows["cabling.gpus.rails"]["required"] is False
 
@@ -412,9 +425,7 @@ def test_with_a_list_of_hosts_their_logins_are_used(gpus: Gpus, tmp_path: Path) 
         describe(gpus, {}, tmp_path, tmp_path / "hosts.json")  # type: ignore[arg-type]
 
 
-def test_a_run_is_of_a_stack_or_of_a_kubeconfig(tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "config"
-    kubeconfig.touch()
-    for words in (("prod", "--kubeconfig", str(kubeconfig)), ()):
+def test_a_run_is_of_a_stack_or_of_a_kubeconfig(foreign: tuple[str, ...]) -> None:
+    for words in (("prod", *foreign), ()):
         done = busbar("accept", "run", *words)
         assert (done.exit_code, "either STACK or --kubeconfig" in done.stderr) == (64, True)

@@ -83,9 +83,3 @@ def test_a_run_that_resumed_from_another_checkpoint_fails(folder: Path) -> None:
     )
     assert made.result(folder, CHECKPOINT).result == "fail"
     assert made.result(folder, PROOF).result == "fail"
-
-
-def test_a_training_run_without_its_log_is_unknown(folder: Path) -> None:
-    (folder / "evidence/training/h100/source.json").unlink()
-    assert made.result(folder, PROOF).result == "unknown"
-    assert made.result(folder, CHECKPOINT).result == "unknown"

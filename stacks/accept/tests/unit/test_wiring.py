@@ -113,20 +113,24 @@ def test_two_nodes_in_each_others_slots_are_a_fault_per_rail() -> None:
     assert (len(found), all("are swapped" in fault for fault in found)) == (4, True)
 
 
-@pytest.mark.parametrize("judge", [by_design, by_groups])
-def test_a_cable_that_is_out_is_named_with_its_place(judge: Callable[[Fabric], list[str]]) -> None:
-    [fault] = judge(built(lambda net: net.unplug(hca(6, 0))))
-    assert fault.startswith("gpu-6 mlx5_0 has no link, expected leaf-1-0")
+def move(net: Net) -> None:
+    net.unplug(hca(6, 0))
+    net.plug(hca(6, 0), ("leaf-1-3", 60))
 
 
 @pytest.mark.parametrize("judge", [by_design, by_groups])
-def test_two_rails_of_a_node_on_one_leaf_are_named(judge: Callable[[Fabric], list[str]]) -> None:
-    def move(net: Net) -> None:
-        net.unplug(hca(6, 0))
-        net.plug(hca(6, 0), ("leaf-1-3", 60))
-
-    [fault] = judge(built(move))
-    assert fault.startswith("gpu-6 mlx5_0 is in leaf-1-3") and ", as gpu-6 mlx5_3, expected leaf-1-0" in fault
+@pytest.mark.parametrize(
+    ("change", "where", "expected"),
+    [
+        (lambda net: net.unplug(hca(6, 0)), "has no link", "expected leaf-1-0"),
+        (move, "is in leaf-1-3", ", as gpu-6 mlx5_3, expected leaf-1-0"),
+    ],
+)
+def test_a_cable_that_is_out_or_beside_another_rail_is_named_with_its_place(
+    judge: Callable[[Fabric], list[str]], change: Callable[[Net], object], where: str, expected: str
+) -> None:
+    [fault] = judge(built(change))
+    assert fault.startswith(f"gpu-6 mlx5_0 {where}") and expected in fault
 
 
 def test_an_uplink_that_is_out_is_named_by_the_design_and_by_the_peers_of_its_leaf() -> None:
