@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from busbar.config import ConfigError, load
 from busbar.config.stackfile import stack_schema
 from tests.support.clusters import site
+from tests.unit.config.edits import edited
 
 SCHEMA = stack_schema()
 CLUSTER = SCHEMA["properties"]["config"]["properties"]["busbar:cluster"]
@@ -34,7 +34,7 @@ def bounded(
     for key, part in below.items():
         yield from bounded(part, f"{place}.{key}", inside.get(key, {}) if isinstance(inside, dict) else {})
     if inside and isinstance(inside, list):
-        yield from bounded(node["items"], f"{place}.0", inside[0])
+        yield from bounded(node["items"], f"{place}[0]", inside[0])
 
 
 PLACES = {place[1:]: node for place, node in bounded(CLUSTER, inside=SITE)}
@@ -42,29 +42,16 @@ PLACES = {place[1:]: node for place, node in bounded(CLUSTER, inside=SITE)}
 
 def found(place: str, value: Any) -> list[str]:
     """What is found wrong at the place itself, where this value stands there."""
-    data = copy.deepcopy(SITE)
-    *above, last = [int(word) if word.isdigit() else word for word in place.split(".")]
-    node: Any = data
-    for step in above:
-        node = node[step] if isinstance(step, int) else node.setdefault(step, {})
-    node[last] = value
-    path = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in place.split("."))[1:]
     try:
-        load(data)
+        load(edited({place: value}, load_balancers=2))
     except ConfigError as error:
-        return [
-            finding for finding in map(str, error.findings) if finding.partition(":")[0].split()[0] == path
-        ]
+        return [each for each in map(str, error.findings) if each.partition(":")[0].split()[0] == place]
     return []
 
 
 def test_the_places_with_bounds_are_found() -> None:
-    assert {
-        "hosts.servers",
-        "hosts.workers.0.port",
-        "pools.h100.gpus",
-        "validation.tolerance",
-    } <= PLACES.keys()
+    some = {"hosts.servers", "hosts.workers[0].port", "pools.h100.gpus", "validation.tolerance"}
+    assert some <= PLACES.keys()
 
 
 @pytest.mark.parametrize("place", PLACES)

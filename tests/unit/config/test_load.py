@@ -7,18 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from busbar.config import Cluster, load, warnings
+from busbar.config import Cluster, load
 from busbar.config.cluster import Validation
-from tests.support.clusters import H100_POOL, host, host_key, site
-
-
-def test_a_site_of_the_smallest_size_gets_every_default() -> None:
-    cluster = load(site(servers=1, workers={"h100": 1}))
-    assert cluster.k3s.version == "v1.35.6+k3s1"
-    assert cluster.network_operator.resource == "nvidia.com/hostdev"
-    assert cluster.validation.enforce
-    assert cluster.validation.collectives == ["all_reduce"]
-    assert cluster.pools["h100"].link_layer == "infiniband"
+from tests.support.clusters import H100_POOL, site
 
 
 def test_a_loaded_cluster_cannot_be_changed_afterwards() -> None:
@@ -43,15 +34,6 @@ def test_text_may_arrive_as_a_number_or_a_boolean() -> None:
     cluster = load(site(pools={"h100": pool}, validation={"env": {"NCCL_IB_QPS_PER_CONNECTION": 2}}))
     assert cluster.pools["h100"].labels == {"rack": "7", "reserved": "true"}
     assert cluster.validation.env == {"NCCL_IB_QPS_PER_CONNECTION": "2"}
-
-
-@pytest.mark.parametrize(
-    ("written", "size_bytes"),
-    [("512M", 512 << 20), ("8G", 8 << 30), ("1k", 1024), ("64 MiB", 64 << 20), (4096, 4096), (4096.0, 4096)],
-)
-def test_sizes_are_read_in_the_binary_units_of_nccl_tests(written: object, size_bytes: int) -> None:
-    cluster = load(site(validation={"min_bytes": written, "max_bytes": "8G"}))
-    assert cluster.validation.min_bytes == size_bytes
 
 
 def test_the_comment_of_a_host_key_is_dropped_so_that_it_cannot_make_a_difference() -> None:
@@ -105,47 +87,58 @@ def test_the_transport_is_the_configured_one_else_that_of_the_profile(
     assert Validation.model_validate(validation).required_transport == transport
 
 
-def test_many_workers_on_one_nfs_server_are_a_warning() -> None:
-    def said(workers: int) -> list[str]:
-        cluster = load(site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": "/srv/x"}))
-        return [each for each in map(str, warnings(cluster)) if each.startswith("nfs_server")]
+@pytest.mark.parametrize(
+    ("written", "size_bytes"),
+    [
+        *((4096, 4096), (4096.0, 4096), ("1", 1), ("1B", 1), ("1K", 2**10), ("1k", 2**10), ("1M", 2**20)),
+        *(("64 MiB", 2**26), ("1G", 2**30), ("1T", 2**40), ("3tib", 3 * 2**40)),
+    ],
+)
+def test_sizes_are_read_in_the_binary_units_of_nccl_tests(written: object, size_bytes: int) -> None:
+    assert load(site(validation={"min_bytes": 1, "max_bytes": written})).validation.max_bytes == size_bytes
 
-    assert said(16) == []
-    assert said(17)[0].startswith("nfs_server: 17 workers share one NFS server, which is enough for about 16")
 
-
-def test_an_nfs_server_with_the_host_key_of_another_host_is_a_warning() -> None:
-    data = site(nfs_server={"folder": "/srv/x"})
-    data["hosts"]["nfs_server"] = {**host("nfs-1", "192.0.2.50"), "host_key": host_key("lb-1")}
-    [found] = [each for each in map(str, warnings(load(data))) if "the same key" in each]
-    assert found.startswith("hosts.nfs_server.host_key: the same key as hosts.load_balancers[0]:")
+# Method of a pool -> its settings, a number of workers, and the answer.
+NUMBERS: dict[str, list[tuple[dict[str, Any], int, int]]] = {
+    "restarts_at_once": [
+        ({"max_unavailable": "10%"}, 1, 1),
+        ({"max_unavailable": "10%"}, 44, 5),
+        ({"max_unavailable": "1%"}, 440, 5),
+        ({"max_unavailable": "100%"}, 44, 44),
+        ({"max_unavailable": 4}, 44, 4),
+        ({"max_unavailable": "50"}, 44, 50),
+    ],
+    "quarantined_at_once": [
+        ({}, 4, 1),
+        ({}, 19, 1),
+        ({}, 20, 2),
+        ({"quarantine_limit": "50%"}, 3, 1),
+        ({"quarantine_limit": 3}, 4, 3),
+        ({"quarantine_limit": "100%"}, 7, 7),
+    ],
+    "pause_after_restart": [
+        ({"max_unavailable": 1}, 44, 0),
+        ({"max_unavailable": 2}, 44, 60),
+        ({"max_unavailable": "10%"}, 44, 60),
+        ({"max_unavailable": 2, "pause_seconds": 0}, 44, 0),
+        ({"max_unavailable": 1, "pause_seconds": 30}, 44, 30),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({"validation": {"profile": "efa"}}, "validation.profile"),
-        (
-            {
-                "validation": {"profile": "gb200-nvl72"},
-                "pools": {"h100": {**H100_POOL, "gpu_model": "GB200"}},
-            },
-            "validation.profile",
-        ),
-        ({"pools": {"h100": {**H100_POOL, "gpu_model": "NVIDIA GB200"}}}, "pools.h100.gpu_model"),
-    ],
+    ("method", "settings", "workers", "number"),
+    [(method, *row) for method, rows in NUMBERS.items() for row in rows],
 )
-def test_systems_whose_logs_are_judged_and_on_which_no_job_is_launched_are_named(
-    changes: dict[str, Any], path: str
+def test_a_part_of_a_pool_is_rounded_up_and_one_in_a_quarantine_at_least(
+    method: str, settings: dict[str, Any], workers: int, number: int
 ) -> None:
-    [found] = [each for each in map(str, warnings(load(site(**changes)))) if "does not launch" in each]
-    assert found.startswith(f"{path}: busbar judges logs of ")
+    pool = load(site(pools={"h100": {**H100_POOL, **settings}})).pools["h100"]
+    assert getattr(pool, method)(workers) == number
 
 
-@pytest.mark.parametrize("validation", [{"profile": "h100-ib-8x400"}, {"profile": "efa", "enabled": False}])
-def test_other_systems_and_validations_that_do_not_run_have_no_such_warning(
-    validation: dict[str, Any],
-) -> None:
-    assert not [
-        each for each in map(str, warnings(load(site(validation=validation)))) if "does not launch" in each
-    ]
+def test_numbers_of_rotations_are_no_secrets_although_they_are_named_after_tokens() -> None:
+    numbers = {"certificates": 1, "server_token": 3, "agent_token": 4}
+    rotated = load(site(k3s={"sha256": {"amd64": "ab" * 32}, "rotate": numbers})).k3s.rotate
+    assert rotated.model_dump() == numbers
+    assert {*load(site()).k3s.rotate.model_dump().values()} == {0}

@@ -151,8 +151,9 @@ def test_a_file_that_is_not_a_stack_file_is_named(tmp_path: Path, text: str, fin
     assert finding in str(caught.value)
 
 
-def test_a_secret_in_plain_text_is_a_finding_that_does_not_show_it(tmp_path: Path) -> None:
-    document = {"config": {**PLAIN_STACK["config"], "busbar:s3SecretKey": "hunter2"}}
+@pytest.mark.parametrize("secret", ["hunter2", {"value": "hunter2"}])
+def test_a_secret_in_plain_text_is_a_finding_that_does_not_show_it(tmp_path: Path, secret: Any) -> None:
+    document = {"config": {**PLAIN_STACK["config"], "busbar:s3SecretKey": secret}}
     with pytest.raises(ConfigError) as caught:
         stackfile.read(stack(tmp_path, document))
     assert "busbar:s3SecretKey: is stored in plain text" in str(caught.value)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from busbar.config import ConfigError, load
+from busbar.config import load
 from busbar.hosts.inventory import Inventory
 from tests.support.clusters import H100_POOL, site
+from tests.unit.config.edits import findings
 
 
 def placed(*places: dict[str, Any], **sections: Any) -> dict[str, Any]:
@@ -17,12 +18,6 @@ def placed(*places: dict[str, Any], **sections: Any) -> dict[str, Any]:
     for worker, place in zip(data["hosts"]["workers"], places, strict=True):
         worker["topology"] = place
     return data
-
-
-def findings(data: dict[str, Any]) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        load(data)
-    return [*map(str, caught.value.findings)]
 
 
 def test_a_worker_without_a_place_has_no_label_of_its_own() -> None:
