@@ -13,7 +13,7 @@ from busbar.judge.archive import Record
 from busbar.manifests.mpijob import nodes_of
 from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord, pack
-from tests.program.harness import COMMAND, LOCAL, RELEASE
+from tests.program.harness import COMMAND, LOCAL, RELEASE, Run, run_program
 from tests.support.verdicts import passing
 
 TOKEN = "MOCK-TOKEN"
@@ -104,3 +104,10 @@ def _record(spec: Mapping[str, Any]) -> Record:
 def _facts(role: str) -> dict[str, Any]:
     worker = {"gpus": 8, "rails": 8, "gpu_model": "H100", "rail_pci": ["0000:1b:00.0"], "other_pci": []}
     return worker if role == "worker" else {}
+
+
+def performed(cluster: Mapping[str, Any], **options: Any) -> Run:
+    """An update of a site where every step succeeds, which ends well."""
+    done = run_program(cluster, healthy(cluster), **options)
+    assert done.error is None
+    return done

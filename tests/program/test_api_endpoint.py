@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from busbar.hosts.scripts import values_of
-from tests.program.answers import healthy
-from tests.program.harness import Run, run_program
+from tests.program.answers import performed
+from tests.program.harness import Run
 from tests.support.clusters import site
 
 ENDPOINT = "https://k8s.example.org:6443"
@@ -19,10 +19,7 @@ ENDPOINT = "https://k8s.example.org:6443"
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    cluster = site(load_balancers=0, api_endpoint={"address": "k8s.example.org"})
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    return done
+    return performed(site(load_balancers=0, api_endpoint={"address": "k8s.example.org"}))
 
 
 def sent(run: Run, name: str) -> dict[str, str]:
@@ -70,8 +67,7 @@ def test_preflight_knows_the_endpoint(run: Run) -> None:
 def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> None:
     cluster = site(load_balancers=0)
     cluster["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(cluster)
     assert not [each for each in run.resources if "HAProxy" in each]
     for number in (1, 2, 3):
         server = f"busbar-control-plane@server-{number}"
@@ -91,9 +87,7 @@ def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> Non
 
 
 def test_of_an_address_that_load_balancers_share_the_servers_have_no_part() -> None:
-    cluster = site(load_balancers=2)
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(load_balancers=2))
     for step, is_shared in (("busbar-load-balancer@lb-2", True), ("busbar-control-plane@server-2", False)):
         assert bool(values_of(run.named(step).inputs["create"]).get("VIRTUAL_IP")) is is_shared
         assert bool(sent(run, step).get("keepalived_conf")) is is_shared

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import Run, run_program
 from tests.support.clusters import site
 
@@ -73,7 +73,5 @@ def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value:
 
 
 def test_what_is_valid_but_risky_is_a_warning_of_the_update() -> None:
-    cluster = site(servers=1)
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(servers=1))
     assert any(message.startswith("hosts.servers: with one server") for message in run.messages)

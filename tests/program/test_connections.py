@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import COMMAND, Run, run_program, unwrap
 from tests.support.clusters import host, site
 
@@ -43,17 +43,13 @@ def test_the_bastion_is_logged_in_to_with_the_same_key_and_more_patience() -> No
 def test_the_kubeconfig_names_the_proxy_by_which_the_api_is_reached_beyond_the_bastion() -> None:
     url = "http://127.0.0.1:3128"
     bastion = {**{key: value for key, value in BASTION.items() if key != "name"}, "api_proxy_url": url}
-    cluster = site(servers=1, ssh={"agent": True, "bastion": bastion})
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(servers=1, ssh={"agent": True, "bastion": bastion}))
     [entry] = yaml.safe_load(run.outputs["kubeconfig"])["clusters"]
     assert entry["cluster"]["proxy-url"] == url
 
 
 def test_the_steps_of_a_user_other_than_root_run_under_sudo() -> None:
-    cluster = site(servers=1, ssh={"agent": True, "user": "ubuntu"})
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(servers=1, ssh={"agent": True, "user": "ubuntu"}))
     for command in run.of_type(COMMAND):
         assert command.inputs["connection"]["user"] == "ubuntu"
         assert command.inputs["create"].startswith("sudo -n env "), command.name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busbar.hosts.scripts import values_of
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import COMMAND, ROOT, Run, run_program
 from tests.support.clusters import site
 
@@ -59,15 +59,14 @@ def run() -> Run:
         "rotate": {"certificates": 1, "server_token": 1, "agent_token": 1},
         "registries": {"mirrors": {"*": {"endpoint": ["https://registry.example.com"]}}},
     }
-    cluster = site(
-        load_balancers=2,
-        k3s=k3s,
-        http_proxy={"url": "http://proxy.example.com:3128"},
-        nfs_server={"host": "lb-1", "folder": "/srv/busbar", "squash": "none", "allow_system_disk": True},
+    return performed(
+        site(
+            load_balancers=2,
+            k3s=k3s,
+            http_proxy={"url": "http://proxy.example.com:3128"},
+            nfs_server={"host": "lb-1", "folder": "/srv/busbar", "squash": "none", "allow_system_disk": True},
+        )
     )
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    return done
 
 
 def test_the_table_has_every_kind_of_step(run: Run) -> None:

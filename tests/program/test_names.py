@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar import names
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import PROVIDER, Run, run_program
 from tests.support.clusters import all_operators, host, site
 
@@ -74,8 +74,7 @@ def test_a_host_may_have_the_name_of_any_step() -> None:
         ("load_balancers", "lb-1-packages"),
     ):
         renamed["hosts"][group][1]["name"] = name
-    done = run_program(renamed, healthy(renamed))
-    assert done.error is None
+    done = performed(renamed)
     assert len(done.resources) == len(plain.resources)
     hosts = {
         each["name"] for group in ("workers", "servers", "load_balancers") for each in renamed["hosts"][group]

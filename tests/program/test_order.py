@@ -13,7 +13,7 @@ from busbar.kube import batches
 from busbar.kube.client import ApiError
 from busbar.preflight import facts
 from tests.program import harness
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import COMMAND, Run, run_program
 from tests.support.clusters import site
 
@@ -21,10 +21,7 @@ from tests.support.clusters import site
 @pytest.fixture(scope="module")
 def run() -> Run:
     """The largest graph in kind: two load balancers, three servers, two pools."""
-    cluster = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    return done
+    return performed(site(load_balancers=2, servers=3, workers={"a": 2, "b": 1}))
 
 
 def waits(run: Run, later: str, earlier: str) -> bool:
@@ -120,9 +117,7 @@ def test_workers_and_charts_wait_for_every_server_that_is_in_the_cluster(
 ) -> None:
     names = frozenset(f"server-{number + 1}" for number in range(found))
     monkeypatch.setattr(harness, "ask_nodes", lambda *_, **__: batches.Nodes(names=names, ready=names))
-    cluster = site(servers=5, workers={"a": 1})
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
+    done = performed(site(servers=5, workers={"a": 1}))
     assert waits(done, later, "busbar-control-plane@server-4")
     assert waits(done, later, "busbar-control-plane@server-5") is waits_for_the_last
 
@@ -136,8 +131,7 @@ def test_workers_of_a_cluster_that_does_not_answer_wait_for_every_server(
         raise ApiError("GET /api/v1/nodes", None, "cannot be reached")
 
     monkeypatch.setattr(harness, "ask_nodes", silent)
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(cluster)
     assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3")
 
 
@@ -162,9 +156,7 @@ def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
 
 
 def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None:
-    cluster = site(servers=5, workers={"a": 1})
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(servers=5, workers={"a": 1}))
     assert waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-3")
     assert not waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-4")
 
@@ -189,9 +181,7 @@ def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
 
 
 def test_a_single_server_is_followed_by_the_load_balancer() -> None:
-    cluster = site(servers=1)
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(servers=1))
     assert [c.name for c in run.of_type(COMMAND) if c.name.startswith("busbar-control-plane@server")] == [
         "busbar-control-plane@server-1"
     ]
@@ -199,9 +189,7 @@ def test_a_single_server_is_followed_by_the_load_balancer() -> None:
 
 
 def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hold_up_their_start() -> None:
-    cluster = site(servers=1, workers={"a": 1}, nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
+    done = performed(site(servers=1, workers={"a": 1}, nfs_server={"host": "lb-1", "folder": "/srv/busbar"}))
     server, removal = "busbar-nfs-server@lb-1", "busbar-nfs-server-removal@lb-1"
     assert waits(done, "busbar-worker@gpu-1", removal), "so that a destroy removes the worker first"
     assert waits(done, server, removal)

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from busbar.hosts import scripts
-from tests.program.answers import healthy
-from tests.program.harness import COMMAND, Run, run_program
+from tests.program.answers import performed
+from tests.program.harness import COMMAND, Run
 from tests.support.clusters import host, site
 
 URL = "http://proxy.example.com:3128"
@@ -19,16 +19,14 @@ STEPS = {
 }  # fmt: skip
 
 
-def performed(**sections: Any) -> Run:
+def with_nfs(**sections: Any) -> Run:
     cluster: dict[str, Any] = site(nfs_server={"folder": "/srv/busbar"}, **sections)
     cluster["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.30")
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    return done
+    return performed(cluster)
 
 
 def test_downloads_packages_and_the_units_of_k3s_have_the_proxy() -> None:
-    run = performed(http_proxy={"url": URL})
+    run = with_nfs(http_proxy={"url": URL})
     commands = {each.name: each.inputs for each in run.custom if each.type == COMMAND}
     given = {name: scripts.values_of(each["create"]) for name, each in commands.items()}
     assert {name for name, values in given.items() if values.get("https_proxy") == URL} == STEPS
@@ -42,7 +40,7 @@ def test_downloads_packages_and_the_units_of_k3s_have_the_proxy() -> None:
 
 
 def test_without_the_key_no_step_knows_a_proxy() -> None:
-    run = performed()
+    run = with_nfs()
     for each in run.custom:
         assert "_proxy" not in str(each.inputs.get("create", ""))
         if each.type == COMMAND:

@@ -6,21 +6,19 @@ import json
 from typing import Any
 
 from busbar.outputs import ClusterOutputs
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import Run, run_program
 from tests.support.clusters import all_operators, site
 
 REASON = "rail 3 slow, run 7f2a"
 
 
-def performed(reason: str | None) -> Run:
+def with_gpu_2(reason: str | None) -> Run:
     nfs = {"host": "lb-1", "folder": "/srv/busbar"}
     cluster: dict[str, Any] = site(workers={"h100": 3}, nfs_server=nfs, **all_operators(enabled=True))
     if reason:
         cluster["hosts"]["workers"][1]["quarantine"] = reason
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    return done
+    return performed(cluster)
 
 
 def request(run: Run, name: str) -> dict[str, Any]:
@@ -29,7 +27,7 @@ def request(run: Run, name: str) -> dict[str, Any]:
 
 
 def test_its_node_gets_the_taint_and_the_reason_and_no_host_is_touched() -> None:
-    before, after = performed(None), performed(REASON)
+    before, after = with_gpu_2(None), with_gpu_2(REASON)
     asked = request(after, "busbar-control-plane-taints")
     assert asked["taints"] == {"gpu-1": [], "gpu-2": ["busbar/quarantine=true:NoSchedule"], "gpu-3": []}
     assert asked["quarantine"] == {"gpu-2": REASON}
@@ -53,7 +51,7 @@ def test_its_node_is_cordoned_too_where_its_pool_says_so() -> None:
 
 
 def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> None:
-    run = performed(REASON)
+    run = with_gpu_2(REASON)
     [job] = [each for each in run.custom if each.type.endswith(":MPIJob")]
     assert "gpu-2" not in json.dumps(job.inputs) and "gpu-3" in json.dumps(job.inputs)
     for wait in ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas"):
@@ -64,5 +62,5 @@ def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> 
 
 
 def test_preflight_is_told_that_its_hardware_may_be_broken() -> None:
-    assert request(performed(REASON), "busbar-preflight-hosts")["quarantined"] == ["gpu-2"]
-    assert request(performed(None), "busbar-preflight-hosts")["quarantined"] == []
+    assert request(with_gpu_2(REASON), "busbar-preflight-hosts")["quarantined"] == ["gpu-2"]
+    assert request(with_gpu_2(None), "busbar-preflight-hosts")["quarantined"] == []

@@ -16,17 +16,11 @@ from pulumi.runtime import mocks
 
 from busbar import names
 from busbar.components import worker_pool
-from tests.program.answers import SERVER_FACTS, TOKEN, healthy
+from tests.program.answers import SERVER_FACTS, TOKEN, healthy, performed
 from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
 from tests.support.clusters import site
 
 CLUSTER = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
-
-
-def performed(cluster: dict[str, Any]) -> Run:
-    done = run_program(cluster, healthy(cluster))
-    assert done.error is None
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +62,12 @@ def values(text: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in shlex.split(text) if word.split("=", 1)[0].isupper())
 
 
-def test_a_worker_that_moves_to_another_pool_keeps_its_resources(run: Run, moved: Run) -> None:
-    assert {c.urn for c in removable(moved)} == {c.urn for c in removable(run)}
-    assert "pool-b" in moved.resources[moved.named("busbar-worker@gpu-1").request.parent].urn
-
-
-def test_reordered_lists_and_a_renamed_cluster_keep_the_resources_of_every_host(
-    run: Run, reordered: Run
+def test_a_move_to_another_pool_another_order_and_another_name_keep_the_resources_of_every_host(
+    run: Run, moved: Run, reordered: Run
 ) -> None:
-    assert {c.urn for c in removable(reordered)} == {c.urn for c in removable(run)}
+    kept, *others = ({command.urn for command in removable(each)} for each in (run, moved, reordered))
+    assert others == [kept, kept]
+    assert "pool-b" in moved.resources[moved.named("busbar-worker@gpu-1").request.parent].urn
 
 
 def test_every_installation_leaves_the_mark_that_its_own_removal_looks_for(run: Run) -> None:
@@ -93,15 +84,9 @@ def test_all_hosts_of_a_cluster_have_one_install_id_which_is_not_the_token(run: 
     assert TOKEN not in install_id
 
 
-def test_a_replacement_installs_again_and_removes_nothing(run: Run) -> None:
-    assert [c.name for c in installed(run) if "delete" in c.inputs] == []
-
-
-def test_nodes_are_drained_and_deleted_after_all_workers_are_installed(run: Run) -> None:
-    stale = run.named("busbar-control-plane-stale-nodes")
-    assert stale.inputs["create"].endswith("-m busbar remove nodes")
-    assert all(run.waits_for(stale, run.named(f"busbar-worker@gpu-{n}")) for n in (1, 2, 3))
-    assert "delete" not in stale.inputs
+def test_nodes_are_drained_and_deleted_by_a_command_of_its_own(run: Run) -> None:
+    stale = run.named("busbar-control-plane-stale-nodes").inputs
+    assert stale["create"].endswith("-m busbar remove nodes") and "delete" not in stale
 
 
 def test_a_worker_that_moves_or_a_reordered_list_does_not_look_for_stale_nodes(
@@ -126,19 +111,18 @@ def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
     assert "busbar-control-plane-nodes" in commands and "busbar-control-plane-rejoin" not in commands
 
 
-def test_only_the_first_server_may_begin_a_cluster(run: Run) -> None:
-    first = [
-        values(run.named(f"busbar-control-plane@server-{n}").inputs["create"])["FIRST"] for n in (1, 2, 3)
-    ]
-    assert first == ["true", "false", "false"]
-
-
-def test_every_server_knows_the_addresses_of_all_others_server_1_first(run: Run) -> None:
-    peers = [
-        values(run.named(f"busbar-control-plane@server-{n}").inputs["create"])["PEERS"] for n in (1, 2, 3)
-    ]
-    assert peers == ["192.0.2.12 192.0.2.13", "192.0.2.11 192.0.2.13", "192.0.2.11 192.0.2.12"]
-    assert peers == [removal(run, f"busbar-control-plane@server-{n}")["values"]["PEERS"] for n in (1, 2, 3)]
+def test_only_the_first_server_may_begin_a_cluster_and_each_knows_the_addresses_of_all_others(
+    run: Run,
+) -> None:
+    for number, first, peers in (
+        (1, "true", "192.0.2.12 192.0.2.13"),
+        (2, "false", "192.0.2.11 192.0.2.13"),
+        (3, "false", "192.0.2.11 192.0.2.12"),
+    ):
+        name = f"busbar-control-plane@server-{number}"
+        given = values(run.named(name).inputs["create"])
+        assert (given["FIRST"], given["PEERS"]) == (first, peers)
+        assert removal(run, name)["values"]["PEERS"] == peers
 
 
 def payload(command: Resource, name: str) -> str:
@@ -196,13 +180,10 @@ def test_a_worker_registers_with_the_labels_of_its_place_in_the_fabric() -> None
     assert placed <= set(config["node-label"])
 
 
-def test_tokens_are_letters_and_digits_only(run: Run) -> None:
+def test_tokens_are_letters_and_digits_and_no_change_of_an_argument_makes_a_new_one(run: Run) -> None:
     tokens = run.of_type("random:index/randomPassword:RandomPassword")
     assert [token.inputs["special"] for token in tokens] == [False, False]
-
-
-def test_no_change_of_an_argument_makes_a_new_token(run: Run) -> None:
-    for token in run.of_type("random:index/randomPassword:RandomPassword"):
+    for token in tokens:
         given = {key for key, value in token.inputs.items() if value is not None}
         assert given and given <= set(token.request.ignoreChanges)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.program.answers import TOKEN, healthy
-from tests.program.harness import COMMAND, Run, run_program
+from tests.program.answers import TOKEN, performed
+from tests.program.harness import COMMAND, Run
 from tests.support.clusters import site
 
 K3S = {"sha256": {"amd64": "ab" * 32}}
@@ -18,10 +18,7 @@ SERVERS = ("server-1", "server-2", "server-3")
 
 
 def rotated(**numbers: int) -> Run:
-    cluster = site(k3s={**K3S, "rotate": numbers})
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
-    return run
+    return performed(site(k3s={**K3S, "rotate": numbers}))
 
 
 @pytest.fixture(scope="module")

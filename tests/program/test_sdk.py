@@ -12,7 +12,7 @@ import pytest
 from pulumi.runtime import stack
 
 from busbar.components.engine.stack import DEBUG_MESSAGES
-from tests.program.answers import healthy
+from tests.program.answers import healthy, performed
 from tests.program.harness import run_program
 from tests.support.clusters import site
 
@@ -50,9 +50,7 @@ def test_the_wait_that_is_replaced_asks_the_engine_for_its_end(monkeypatch: pyte
 
 
 def test_the_engine_is_sent_no_debug_messages() -> None:
-    cluster = site()
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site())
     # The SDK registers the stack before it runs the program.
     assert [text for text in run.debug_messages if "pulumi:pulumi:Stack" not in text] == [], NO_DEBUG
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from busbar import config
-from tests.program.answers import CLIENT_KEY, TOKEN, healthy
+from tests.program.answers import CLIENT_KEY, TOKEN, healthy, performed
 from tests.program.harness import COMMAND, LOCAL, Run, run_program, texts
 from tests.support.clusters import site
 
@@ -112,9 +112,7 @@ def test_the_kubeconfig_command_marks_its_output_and_prints_nothing(run: Run) ->
 
 def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> None:
     (tmp_path / "id").write_text(SECRETS["sshPrivateKey"])
-    cluster = site(ssh={"key_file": str(tmp_path / "id")})
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(ssh={"key_file": str(tmp_path / "id")}))
     found = [
         (r.name, path, secret)
         for r in run.custom
@@ -126,7 +124,5 @@ def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> 
 
 
 def test_with_the_agent_no_connection_has_a_key() -> None:
-    cluster = site(ssh={"agent": True})
-    run = run_program(cluster, healthy(cluster))
-    assert run.error is None
+    run = performed(site(ssh={"agent": True}))
     assert all("privateKey" not in c.inputs["connection"] for c in run.of_type(COMMAND))
