@@ -76,16 +76,50 @@ def test_collectives_run_one_after_the_other_between_a_first_and_a_last_line(pro
     ]
 
 
-def test_mpirun_gets_one_rank_per_gpu_the_sizes_and_the_environment_by_name(programs: Path) -> None:
-    line = run(job(), programs).stdout.splitlines()[2]
-    assert f" <-np> <32> <--hostfile> <{programs}/hostfile>" in line
-    assert " <--bind-to> <none> <--map-by> <slot>" in line
-    assert "<-x> <NCCL_DEBUG>" in line
-    assert "OMPI_MCA" not in line
-    assert line.endswith(
-        f" <{programs}/all_reduce_perf> <-b> <536870912> <-e> <8589934592> <-f> <2>"
-        " <-n> <20> <-w> <5> <-c> <1> <-g> <1>"
-    )
+SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+TRIES = "-o ConnectTimeout=10 -o ConnectionAttempts=60"
+SIZES = "<-b> <536870912> <-e> <8589934592> <-f> <2> <-n> <20> <-w> <5> <-c> <1> <-g> <1>"
+# The validation, the environment, and what mpirun is given and not given.
+GIVEN: list[tuple[dict[str, Any], dict[str, str], list[str], list[str]]] = [
+    ({}, {}, [" <-np> <32> <--hostfile> ", " <--bind-to> <none> <--map-by> <slot>", "<-x> <NCCL_DEBUG>",
+              f"/all_reduce_perf> {SIZES}"], ["OMPI_MCA", "LD_LIBRARY_PATH"]),
+    # Options of ssh are one word.
+    ({}, {}, [f"<--mca> <plm_rsh_args> <{SSH} {TRIES}> "], []),
+    ({}, {"OPEN_MPI": "4.1.4"}, [" <--tag-output> "], []),
+    ({}, {"OPEN_MPI": "5.0.7"}, [" <--output> <tag> "], []),
+    ({}, {"LD_LIBRARY_PATH": "/usr/local/nccl/lib"}, ["<-x> <LD_LIBRARY_PATH>"], []),
+    # Single dashes of a profile become long options.
+    ({"profile": "h100-crusoe"}, {},
+     [" <--bind-to> <none> <--map-by> <slot> <--mca> <coll_hcoll_enable> <0> "], []),
+    # Only all_reduce knows the tree; all collectives know the ring.
+    ({"algorithm": "tree"}, {}, ["<NCCL_ALGO>"], []),
+    ({"algorithm": "tree", "collectives": ["all_gather"]}, {}, [], ["<NCCL_ALGO>"]),
+    ({"algorithm": "ring", "collectives": ["all_gather"]}, {}, ["<NCCL_ALGO>"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("validation", "env", "given", "others"), GIVEN)
+def test_mpirun_gets_its_ranks_options_and_environment(
+    programs: Path, validation: dict[str, Any], env: dict[str, str], given: list[str], others: list[str]
+) -> None:
+    line = run(job(validation=validation), programs, **env).stdout.splitlines()[2]
+    assert [text for text in given if text not in line] == []
+    assert [text for text in others if text in line] == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("all_gather_perf", "no program all_gather_perf on PATH or in /opt/nccl_tests/build"),
+        ("mpirun", "no program mpirun on PATH"),
+    ],
+)
+def test_an_image_without_a_program_says_so_and_what_to_set(programs: Path, missing: str, said: str) -> None:
+    (programs / missing).unlink()
+    done = run(both(), programs, **({"PATH": str(programs)} if missing == "mpirun" else {}))
+    assert done.returncode == 127
+    assert said in done.stdout and "validation.image" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
 
 
 def test_the_first_rank_of_each_host_prints_its_limits_before_the_program_starts(
@@ -102,23 +136,6 @@ def test_the_first_rank_of_each_host_prints_its_limits_before_the_program_starts
     verdict = judge(done.stdout.splitlines(), Expectation())
     assert verdict.open_files == {"soft 1024, hard 4096": ["gpu-7"]}
     assert [each.evidence for each in verdict.diagnoses if each.name == "few-open-files"] == [limits]
-
-
-def test_ssh_options_arrive_as_one_word(programs: Path) -> None:
-    line = run(job(), programs).stdout.splitlines()[2]
-    options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-    tries = "-o ConnectTimeout=10 -o ConnectionAttempts=60"
-    assert f"<--mca> <plm_rsh_args> <{options} {tries}> " in line
-
-
-@pytest.mark.parametrize(
-    ("version", "tagged"),
-    [("4.1.4", " <--tag-output> "), ("5.0.7", " <--output> <tag> ")],
-)
-def test_both_lines_of_open_mpi_are_told_to_tag_their_output(
-    programs: Path, version: str, tagged: str
-) -> None:
-    assert tagged in run(job(), programs, OPEN_MPI=version).stdout.splitlines()[2]
 
 
 def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(programs: Path) -> None:
@@ -168,44 +185,6 @@ def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
     assert "# busbar: all_reduce timed out: the limit for all collectives is 1 s" in done.stdout
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 124"
     assert done.returncode == 124
-
-
-def test_an_image_without_the_program_says_so_and_where_it_was_looked_for(programs: Path) -> None:
-    (programs / "all_gather_perf").unlink()
-    done = run(both(), programs)
-    assert done.returncode == 127
-    assert "no program all_gather_perf on PATH or in /opt/nccl_tests/build" in done.stdout
-    assert "validation.image" in done.stdout
-
-
-def test_an_image_without_open_mpi_says_so(programs: Path) -> None:
-    (programs / "mpirun").unlink()
-    done = run(job(), programs, PATH=str(programs))
-    assert done.returncode == 127
-    assert "no program mpirun on PATH" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
-
-
-def test_a_library_path_is_handed_on_only_where_there_is_one(programs: Path) -> None:
-    assert "<-x> <LD_LIBRARY_PATH>" not in run(job(), programs).stdout
-    assert "<-x> <LD_LIBRARY_PATH>" in run(job(), programs, LD_LIBRARY_PATH="/usr/local/nccl/lib").stdout
-
-
-def test_an_algorithm_that_only_all_reduce_knows_is_kept_from_the_others(programs: Path) -> None:
-    lines = run(both(algorithm="tree"), programs).stdout.splitlines()
-    runs = {line.split("_perf>")[0].rsplit("/", 1)[1]: line for line in lines if "_perf>" in line}
-    assert "<NCCL_ALGO>" in runs["all_reduce"]
-    assert "<NCCL_ALGO>" not in runs["all_gather"]
-
-
-def test_the_ring_is_for_all_of_them(programs: Path) -> None:
-    lines = run(both(algorithm="ring"), programs).stdout.splitlines()
-    assert all("<NCCL_ALGO>" in line for line in lines if "_perf>" in line)
-
-
-def test_single_dashes_of_a_profile_become_long_options(programs: Path) -> None:
-    line = run(job(validation={"profile": "h100-crusoe"}), programs).stdout.splitlines()[2]
-    assert " <--bind-to> <none> <--map-by> <slot> <--mca> <coll_hcoll_enable> <0> " in line
 
 
 def test_a_short_option_of_a_profile_stays_one(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,15 +186,6 @@ def test_the_log_of_a_rack_passes(slurm: Path) -> None:
     assert verdict.verdict == "pass", verdict.reasons
 
 
-def test_the_log_of_a_slow_job_fails_by_its_bandwidth(slurm: Path) -> None:
-    log = Made()
-    log.peak = 190.0
-    made(slurm, log)
-    verdict = verdict_on(run(of_profile(FIRST), slurm).stdout, profile=FIRST, nodes=2)
-    assert verdict.verdict == "fail"
-    assert verdict.check("busbw").status == "fail"
-
-
 def test_a_program_that_fails_fails_the_job_and_its_log_says_so(slurm: Path) -> None:
     done = run(of_profile(FIRST), slurm, CODE="3")
     assert done.returncode == 3
@@ -203,30 +194,49 @@ def test_a_program_that_fails_fails_the_job_and_its_log_says_so(slurm: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("types", "starts"),
+    ("env", "starts"),
     [
-        (PMIX, "srun <--mpi=pmix> <--kill-on-bad-exit=1> <--cpu-bind=none> <bash>"),
-        (PMI2, "srun <--mpi=pmi2> <--kill-on-bad-exit=1> <--cpu-bind=none> <bash>"),
-        (NONE, "mpirun <--output> <tag> <-np> <16> <--bind-to> <none>"),
+        ({}, "srun <--mpi=pmix> <--kill-on-bad-exit=1> <--cpu-bind=none> <bash>"),
+        ({"MPI_LIST": PMI2}, "srun <--mpi=pmi2> <--kill-on-bad-exit=1> <--cpu-bind=none> <bash>"),
+        ({"MPI_LIST": NONE}, "mpirun <--output> <tag> <-np> <16> <--bind-to> <none>"),
+        # More nodes by an option of sbatch are more ranks.
+        ({"MPI_LIST": NONE, "SLURM_JOB_NUM_NODES": "5"}, "mpirun <--output> <tag> <-np> <40> "),
+        # Slurm 22.05 of Debian 12 lists pmix also without libpmix: "Invalid MPI type 'pmix'".
+        ({"BROKEN": "pmix"}, "srun <--mpi=pmi2> "),
     ],
 )
-def test_ranks_start_by_pmix_else_pmi2_else_mpirun(slurm: Path, types: str, starts: str) -> None:
-    done = run(of_profile(FIRST), slurm, MPI_LIST=types)
+def test_ranks_start_by_pmix_else_pmi2_else_mpirun(slurm: Path, env: dict[str, str], starts: str) -> None:
+    done = run(of_profile(FIRST), slurm, **env)
     assert done.returncode == 0, done.stdout
     assert started(slurm).startswith(starts)
 
 
-def test_a_pmix_that_is_listed_and_cannot_be_loaded_is_left_for_pmi2(slurm: Path) -> None:
-    # Slurm 22.05 of Debian 12 without libpmix: "Invalid MPI type 'pmix', --mpi=list for acceptable types"
-    done = run(of_profile(FIRST), slurm, BROKEN="pmix")
-    assert done.returncode == 0, done.stdout
-    assert started(slurm).startswith("srun <--mpi=pmi2> ")
+# What is missing on the batch host, the script's arguments, its environment, the exit code, and what it says.
+STOPPED: list[tuple[str, list[str], dict[str, str], int, str]] = [
+    ("", [], {"SLURM_JOB_ID": ""}, 64, "error: this script runs in a Slurm job. Fix: sbatch"),
+    ("", ["--image", "X.sqsh"], {"PYXIS": ""}, 64,
+     "pyxis is not installed here. Fix: install enroot and pyxis on all nodes, or"),
+    ("", ["--image", "X.sqsh"], {"MPI_LIST": NONE}, 64,
+     "# busbar: no working srun --mpi=pmix or pmi2 for an image. Fix:"),
+    ("all_reduce_perf", [], {}, 127, "no program all_reduce_perf on PATH or in /opt/nccl_tests/build"),
+    ("mpirun", [], {"MPI_LIST": NONE}, 127, "no working srun --mpi=pmix or pmi2, and no mpirun. Fix:"),
+]  # fmt: skip
 
 
-def test_more_nodes_by_an_option_of_sbatch_are_more_ranks(slurm: Path) -> None:
-    done = run(of_profile(FIRST), slurm, MPI_LIST=NONE, SLURM_JOB_NUM_NODES="5")
-    assert done.returncode == 0, done.stdout
-    assert "<-np> <40>" in started(slurm)
+@pytest.mark.parametrize(("missing", "arguments", "env", "code", "said"), STOPPED)
+def test_what_stops_the_script_is_one_message_with_the_fix(
+    slurm: Path, missing: str, arguments: list[str], env: dict[str, str], code: int, said: str
+) -> None:
+    if missing:
+        (slurm / missing).unlink()
+    for name in ("bash", "env", "timeout", "tr", "tee", "wc", "mktemp", "sleep", "cat", "rm", "sed", "seq"):
+        (slurm / name).symlink_to(Path("/usr/bin") / name)
+    text = printed("--profile", FIRST, "--nodes", "2", *arguments)
+    done = run(text, slurm, PATH=str(slurm), **env)
+    assert done.returncode == code, done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if said in line]
+    assert code == 127 or lines(done, "# busbar: measuring") == []
+    assert "Fix: " in done.stdout[done.stdout.index(line) :]
 
 
 def test_the_sizes_are_those_of_the_mpijob(slurm: Path) -> None:
@@ -237,49 +247,11 @@ def test_the_sizes_are_those_of_the_mpijob(slurm: Path) -> None:
     assert re.sub("[<>]", "", sizes) in launcher
 
 
-def test_without_mpi_of_any_kind_the_log_says_what_to_install(slurm: Path) -> None:
-    (slurm / "mpirun").unlink()
-    for name in ("bash", "env", "timeout", "tr", "tee", "wc", "mktemp", "sleep", "cat", "rm"):
-        (slurm / name).symlink_to(Path("/usr/bin") / name)
-    done = run(of_profile(FIRST), slurm, MPI_LIST=NONE, PATH=str(slurm))
-    assert done.returncode == 127
-    assert "no working srun --mpi=pmix or pmi2, and no mpirun. Fix:" in done.stdout
-
-
 def test_the_image_is_an_argument_of_srun_and_never_of_the_script(slurm: Path) -> None:
     text = printed("--profile", "a100-ib-8x200-gdrcopy", "--nodes", "2", "--image", "/images/a b.sqsh")
     assert not any("container" in line for line in text.splitlines() if line.startswith("#SBATCH"))
     assert run(text, slurm).returncode == 0
     assert "<--container-image=/images/a b.sqsh> <--container-mounts=/dev/gdrdrv>" in started(slurm)
-
-
-def test_an_image_without_pyxis_is_one_message_with_the_fix(slurm: Path) -> None:
-    text = printed("--profile", FIRST, "--nodes", "2", "--image", "X.sqsh")
-    done = run(text, slurm, PYXIS="")
-    assert done.returncode == 64
-    assert lines(done, "# busbar: measuring") == []
-    (message,) = lines(done, "# busbar: srun")
-    assert "pyxis is not installed here. Fix: install enroot and pyxis on all nodes, or" in message
-
-
-def test_an_image_whose_ranks_cannot_be_started_is_one_message(slurm: Path) -> None:
-    done = run(printed("--profile", FIRST, "--nodes", "2", "--image", "X.sqsh"), slurm, MPI_LIST=NONE)
-    assert done.returncode == 64
-    assert lines(done, "# busbar: no working srun --mpi=pmix or pmi2 for an image. Fix:") != []
-
-
-def test_nodes_without_nccl_tests_say_where_it_was_looked_for(slurm: Path) -> None:
-    (slurm / "all_reduce_perf").unlink()
-    done = run(of_profile(FIRST), slurm)
-    assert done.returncode == 127
-    assert "no program all_reduce_perf on PATH or in /opt/nccl_tests/build" in done.stdout
-    assert "Fix: install nccl-tests there, or give an image with it" in done.stdout
-
-
-def test_outside_of_a_job_nothing_runs(slurm: Path) -> None:
-    done = run(of_profile(FIRST), slurm, SLURM_JOB_ID="")
-    assert done.returncode == 64
-    assert done.stdout.startswith("error: this script runs in a Slurm job. Fix: sbatch")
 
 
 def test_an_interface_of_ones_own_is_kept(slurm: Path) -> None:
@@ -301,13 +273,10 @@ def test_segments_fit_a_rack_and_divide_the_nodes(nodes: int, domain: int, segme
     assert segment_size(nodes, domain) == segment
 
 
-def test_slurm_gives_a_job_at_least_its_deadline() -> None:
+def test_slurm_gives_a_job_at_least_its_deadline_and_without_a_profile_no_segment() -> None:
     for seconds, minutes in ((60, 1), (61, 2), (1800, 30)):
-        assert f"#SBATCH --time={minutes}\n" in script(job(validation={"deadline_seconds": seconds}), None)
-
-
-def test_without_a_profile_no_segment_is_asked_for() -> None:
-    assert "--segment" not in script(job(), None)
+        text = script(job(validation={"deadline_seconds": seconds}), None)
+        assert f"#SBATCH --time={minutes}\n" in text and "--segment" not in text
 
 
 def test_fewer_gpus_than_the_profile_has_are_fewer_ranks_and_the_check_is_told() -> None:

@@ -244,66 +244,64 @@ def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.Monke
     assert job.measure_spec(made, "lab", facts(made), "x")["job"] != before["job"]
 
 
-OF_7 = "job: job 7 timed out after 100 s: is pending: "
-UNKNOWN = [
-    (
-        status("PENDING", "Resources", batch_host=""),
-        f"{OF_7}Resources. Fix: squeue --start -j 7; sinfo -R",
-        True,
-    ),
-    (
-        status("PENDING", "ReqNodeNotAvail", batch_host="", nodes=GONE),
-        f"{OF_7}ReqNodeNotAvail; gpu-2 is down*: Not responding",
-        True,
-    ),
-    ({"known": False}, "job: slurmctld does not know job 7", False),
-    (status("CANCELLED", batch_host=""), "job: Slurm job 7 ended as CANCELLED", False),
-]
-
-
-@pytest.mark.parametrize(("answer", "reason", "is_cancelled"), UNKNOWN)
-def test_a_job_that_never_ran_is_unknown_with_slurms_reason(
-    tmp_path: Path, answer: dict[str, Any], reason: str, is_cancelled: bool
-) -> None:
-    site = Site(answer)
-    found = measured(site, tmp_path)
-    assert found["verdict"] == "unknown"
-    assert found["reasons"][0].startswith(reason)
-    assert bool(site.cancelled) >= is_cancelled
-    assert "nodes_measured" not in found
-
-
 CUT = LOG[:900]
+PENDING = "job: job 7 timed out after 100 s: is pending: "
+FAILED = status("FAILED", exit_code="1:0")
+ALWAYS = 10**6
+# Why there is no verdict -> what is said of the job, what else is changed in the site, the reason, and
+# whether the job is cancelled; None: it was never submitted.
+NO_VERDICT: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str, bool | None]] = {
+    "pending": ([status("PENDING", "Resources", batch_host="")], {},
+                f"{PENDING}Resources. Fix: squeue --start -j 7; sinfo -R", True),
+    "pending for a node": ([status("PENDING", "ReqNodeNotAvail", batch_host="", nodes=GONE)], {},
+                           f"{PENDING}ReqNodeNotAvail; gpu-2 is down*: Not responding", True),
+    "not known": ([{"known": False}], {}, "job: slurmctld does not know job 7", False),
+    "cancelled before it ran": ([status("CANCELLED", batch_host="")], {},
+                                "job: Slurm job 7 ended as CANCELLED", False),
+    "a node failed": ([RUNNING, RUNNING, status("NODE_FAIL", nodes=GONE)], {},
+                      "NODE_FAIL (exit code 0:0); gpu-2 is down*: Not responding", False),
+    "cancelled": ([RUNNING, RUNNING, status("CANCELLED")], {},
+                  "Slurm job 7 ended as CANCELLED (exit code 0:0)", False),
+    "queued again": ([RUNNING, RUNNING, status("COMPLETED", restarts="1")], {},
+                     "ended as COMPLETED (exit code 0:0), it was queued again", False),
+    "failed": ([RUNNING, RUNNING, status("FAILED", "NonZeroExitCode", exit_code="1:0", nodes=GONE)], {},
+               "ended as FAILED (exit code 1:0, NonZeroExitCode); gpu-2 is down*", False),
+    "forgotten": ([RUNNING, RUNNING, {"known": False}], {}, "slurmctld has forgotten job 7", False),
+    "a host died": ([RUNNING, RUNNING, FAILED], {"dead": ("gpu-2",)}, "gpu-2 is not responding", False),
+    "the disk is full": ([RUNNING, FAILED], {"free": 0},
+                         "the disk of /var/lib/busbar on gpu-1 is full", False),
+    "it does not end": ([RUNNING], {}, "job 7 has not ended after 420 s", True),
+    "the batch host is silent": ([RUNNING], {"refusals": {"read": ALWAYS}},
+                                 "the log on gpu-1 cannot be read: gpu-1: connection lost", True),
+    "the controller is silent": ([], {"refusals": {"nodes": 1}},
+                                 "job: the controller is not responding: ctl: connection lost", None),
+    "it refuses the job": ([], {"refusals": {"submit": 1}},
+                           "job: it cannot be submitted: ctl: connection lost", None),
+    "too few nodes": ([], {"nodes": {"gpu-1": ("idle", ""), "gpu-2": ("drained", "bad cable")}},
+                      "job: gpu-2 is drained: bad cable", None),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("ended", "reason"),
-    [
-        (status("NODE_FAIL", nodes=GONE), "NODE_FAIL (exit code 0:0); gpu-2 is down*: Not responding"),
-        (status("CANCELLED"), "Slurm job 7 ended as CANCELLED (exit code 0:0)"),
-        (status("COMPLETED", restarts="1"), "ended as COMPLETED (exit code 0:0), it was queued again"),
-        (
-            status("FAILED", "NonZeroExitCode", exit_code="1:0", nodes=GONE),
-            "ended as FAILED (exit code 1:0, NonZeroExitCode); gpu-2 is down*",
-        ),
-        ({"known": False}, "slurmctld has forgotten job 7"),
-    ],
-)
-def test_a_job_that_was_ended_from_outside_is_unknown_with_slurms_reason(
-    tmp_path: Path, ended: dict[str, Any], reason: str
-) -> None:
-    found = measured(Site(RUNNING, RUNNING, ended, log=CUT), tmp_path)
-    assert found["verdict"] == "unknown"
-    assert any(reason in each for each in found["reasons"]), found["reasons"]
-    assert Archive(tmp_path / "lab").complete_log_of is None
-
-
-def test_a_host_that_died_is_named_although_slurm_says_only_that_the_job_failed(tmp_path: Path) -> None:
-    site = Site(RUNNING, RUNNING, status("FAILED", exit_code="1:0"), log=CUT)
-    site.dead = ("gpu-2",)
+@pytest.mark.parametrize("why", NO_VERDICT)
+def test_without_a_whole_log_of_an_undisturbed_job_there_is_no_verdict(tmp_path: Path, why: str) -> None:
+    statuses, changes, reason, is_cancelled = NO_VERDICT[why]
+    site = Site(*statuses, log=CUT)
+    vars(site).update(changes)
     found = measured(site, tmp_path)
     assert found["verdict"] == "unknown"
-    assert any("gpu-2 is not responding" in each for each in found["reasons"])
+    assert RUNNING in statuses or "nodes_measured" not in found
+    assert any(reason in each for each in found["reasons"]), found["reasons"]
+    assert bool(site.cancelled) >= bool(is_cancelled)
+    assert bool(site.submitted) is (is_cancelled is not None)
+    assert Archive(tmp_path / "lab").complete_log_of is None
+    assert why != "too few nodes" or "too few nodes can be measured" in found["reasons"][1]
+
+
+def test_a_job_that_cannot_be_cancelled_is_named_with_the_command(tmp_path: Path) -> None:
+    site = Site(RUNNING, log=CUT)
+    site.refusals = {"cancel": ALWAYS}
+    assert measured(site, tmp_path)["verdict"] == "unknown"
+    assert "error: job 7 could not be cancelled: ctl: connection lost. Fix: scancel 7" in site.said
 
 
 def test_a_job_that_failed_by_itself_is_a_failure(tmp_path: Path) -> None:
@@ -311,29 +309,6 @@ def test_a_job_that_failed_by_itself_is_a_failure(tmp_path: Path) -> None:
     found = measured(Site(RUNNING, status("FAILED", exit_code="3:0"), log=failed), tmp_path)
     assert found["verdict"] == "fail"
     assert any("all_reduce ended with exit code 3" in each for each in found["reasons"])
-
-
-def test_a_full_disk_of_the_batch_host_is_the_reason(tmp_path: Path) -> None:
-    site = Site(RUNNING, status("FAILED", exit_code="1:0"), log=CUT)
-    site.free = 0
-    found = measured(site, tmp_path)
-    assert found["verdict"] == "unknown"
-    assert any("the disk of /var/lib/busbar on gpu-1 is full" in each for each in found["reasons"])
-
-
-def test_a_job_that_does_not_end_is_cancelled(tmp_path: Path) -> None:
-    site = Site(RUNNING, log=CUT)
-    found = measured(site, tmp_path)
-    assert (found["verdict"], site.cancelled[:1]) == ("unknown", ["7"])
-    assert any("job 7 has not ended after 420 s" in each for each in found["reasons"])
-
-
-def test_a_job_that_cannot_be_cancelled_is_named_with_the_command(tmp_path: Path) -> None:
-    site = Site(RUNNING, log=CUT)
-    site.refusals = {"cancel": 10**6}
-    assert measured(site, tmp_path)["verdict"] == "unknown"
-    text = "error: job 7 could not be cancelled: ctl: connection lost. Fix: scancel 7"
-    assert any(each == text for each in site.said), site.said
 
 
 def test_a_host_that_dies_under_a_running_job_is_named_before_slurm_notices(tmp_path: Path) -> None:
@@ -362,34 +337,6 @@ def test_logins_that_die_are_made_again(tmp_path: Path) -> None:
     long.clock.at(200, lambda: long.refusals.update(read=3))
     long.clock.at(220, lambda: long.__dict__.update(log=LOG, statuses=[ENDED]))
     assert measured(long, tmp_path / "long")["verdict"] == "pass"
-
-
-def test_a_batch_host_that_stays_silent_ends_the_wait(tmp_path: Path) -> None:
-    site = Site(RUNNING)
-    site.refusals = {"read": 10**6}
-    found = measured(site, tmp_path)
-    assert found["verdict"] == "unknown" and site.cancelled
-    assert any("the log on gpu-1 cannot be read: gpu-1: connection lost" in each for each in found["reasons"])
-
-
-@pytest.mark.parametrize(
-    ("verb", "reason"), [("nodes", "the controller is not responding"), ("submit", "it cannot be submitted")]
-)
-def test_a_controller_that_does_not_answer_is_unknown(tmp_path: Path, verb: str, reason: str) -> None:
-    site = Site()
-    site.refusals = {verb: 1}
-    found = measured(site, tmp_path)
-    assert found["verdict"] == "unknown" and found["reasons"][0].startswith(
-        f"job: {reason}: ctl: connection lost"
-    )
-
-
-def test_too_few_usable_nodes_are_named_with_slurms_reason_and_nothing_runs(tmp_path: Path) -> None:
-    site = Site(gpu_2="drained|bad cable")
-    found = measured(site, tmp_path)
-    assert found["verdict"] == "unknown" and site.submitted == []
-    assert found["reasons"][0] == "job: gpu-2 is drained: bad cable"
-    assert "too few nodes can be measured" in found["reasons"][1]
 
 
 def test_a_drained_node_may_be_left_out_where_enough_are_left(tmp_path: Path) -> None:

@@ -190,66 +190,53 @@ def test_nodes_of_a_slurmctld_that_is_not_responding_are_unknown_and_an_error(si
     assert finding["host"] == "ctl" and finding["what"].startswith("slurmctld cannot be asked: ")
 
 
-OURS = {"ours": True, "state": "idle+drain", "reason": "busbar drain: new fan (me@ws) [root@now]", "jobs": ""}
-OTHERS = {"ours": False, "state": "idle+drain", "reason": "RMA [bob@now]", "jobs": ""}
-FREE = {"ours": False, "state": "idle", "reason": "", "jobs": ""}
+# The command, what host/node.sh answers one after the other, the exit code, and what the terminal shows.
+DRAINS = yaml.safe_load("""
+- [drain, [
+    &busy {ours: true, state: mixed+drain, reason: "busbar drain: fan (me@ws) [root@now]", jobs: "7,9"},
+    *busy,
+    &ours {ours: true, state: idle+drain, reason: "busbar drain: fan (me@ws) [root@now]", jobs: ""}], 0,
+   ["remaining jobs: 7,9", "gpu-2 is drained; when its repair is done: busbar uncordon dev gpu-2"]]
+- [drain, [*ours], 130, ["interrupted; gpu-2 stays drained. Fix: run it again"]]
+- [drain, [&others {ours: false, state: idle+drain, reason: "RMA [bob@now]", jobs: ""}, *others], 0,
+   ["gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]",
+    "gpu-2 has no jobs; busbar uncordon will leave it as it is"]]
+- [drain, [*ours, &free {ours: false, state: idle, reason: "", jobs: ""}], 1,
+   ["gpu-2 is idle and not drained any more"]]
+- [uncordon, [*ours, {ours: false, state: down*, reason: "", jobs: ""}, *free], 0,
+   ["gpu-2 is back: jobs can start there"]]
+- [uncordon, [*others], 1,
+   ["gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]. Fix: busbar verify"]]
+- [uncordon, [*free], 1, ["gpu-2 is idle, not drained. Fix: busbar verify dev"]]
+""")
 
 
-def verbs(site: Site) -> list[str]:
-    return [values["VERB"] for values in site.given]
-
-
-def test_drain_gives_the_reason_and_returns_when_the_jobs_have_ended(site: Site) -> None:
-    busy = {**OURS, "state": "allocated+drain", "jobs": "7,9"}
-    site.answers = [busy, busy, OURS]
-    done = site("drain", "{}", "gpu-2", "--reason", "new\nfan")
-    assert done.exit_code == 0, done.output
-    assert (site.given[0]["NODE"], site.given[0]["END_JOBS"]) == ("gpu-2", "false")
-    assert site.given[0]["REASON"].startswith("new fan (")
-    assert verbs(site) == ["drain", "show", "show"]
-    assert "remaining jobs: 7,9" in done.stderr
-    assert done.stdout == "gpu-2 is drained; when its repair is done: busbar uncordon dev gpu-2\n"
+@pytest.mark.parametrize(("command", "answers", "code", "texts"), DRAINS)
+def test_drain_and_uncordon_change_only_what_busbar_has_drained(
+    site: Site, command: str, answers: list[dict[str, Any]], code: int, texts: list[str]
+) -> None:
+    site.answers = [*answers]
+    done = site(command, "{}", "gpu-2")
+    assert done.exit_code == code, done.output
+    assert [text for text in texts if text not in done.output] == []
+    first, *others = [values["VERB"] for values in site.given]
+    assert (first, {*others} <= {"show"}) == (command, True)
+    assert site.given[0]["NODE"] == "gpu-2"
+    if command == "uncordon":
+        assert [host.name for host in site.asked[0].hosts] == ["gpu-2"]
 
 
 def test_jobs_that_outlive_the_wait_are_named_and_the_node_stays_drained(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.kube.wait.Deadline.passed", True)
-    site.answers = [{**OURS, "jobs": "7"}] * 2
-    done = site("drain", "{}", "gpu-2", "--end-jobs")
-    assert done.exit_code == 1, done.output
-    assert site.given[0]["END_JOBS"] == "true"
-    assert "remaining jobs: 7; gpu-2 stays drained. Fix: run it again, with --end-jobs" in done.stderr
-
-
-def test_a_wait_for_jobs_that_is_interrupted_says_that_the_node_stays_drained(site: Site) -> None:
-    site.answers = [OURS]
-    done = site("drain", "{}", "gpu-2")
-    assert done.exit_code == 130, done.output
-    assert "interrupted; gpu-2 stays drained. Fix: run it again" in done.stderr
-
-
-def test_a_drain_of_somebody_else_is_not_taken_over(site: Site) -> None:
-    site.answers = [OTHERS, OTHERS]
-    done = site("drain", "{}", "gpu-2")
-    assert done.exit_code == 0, done.output
-    assert "gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]" in done.stderr
-    assert done.stdout == "gpu-2 has no jobs; busbar uncordon will leave it as it is\n"
-
-
-def test_a_node_that_somebody_resumes_while_its_jobs_are_waited_for_is_not_called_drained(site: Site) -> None:
-    site.answers = [OURS, FREE]
-    done = site("drain", "{}", "gpu-2")
-    assert done.exit_code == 1, done.output
-    assert "gpu-2 is idle and not drained any more" in done.stderr
-
-
-def test_uncordon_returns_when_the_node_starts_jobs(site: Site) -> None:
-    site.answers = [OURS, {**FREE, "state": "down*"}, FREE]
-    done = site("uncordon", "{}", "gpu-2")
-    assert (done.exit_code, done.stdout) == (0, "gpu-2 is back: jobs can start there\n"), done.output
-    assert verbs(site) == ["uncordon", "show", "show"]
-    assert [host.name for host in site.asked[0].hosts] == ["gpu-2"]
+    for words, ends in (([], "false"), (["--end-jobs"], "true")):
+        site.given.clear()
+        site.answers = [{**DRAINS[0][1][0], "jobs": "7"}] * 2
+        done = site("drain", "{}", "gpu-2", "--reason", "new\nfan", *words)
+        assert done.exit_code == 1, done.output
+        assert site.given[0]["END_JOBS"] == ends and site.given[0]["REASON"].startswith("new fan (")
+        assert "remaining jobs: 7; gpu-2 stays drained. Fix: run it again, with --end-jobs" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -268,20 +255,6 @@ def test_a_host_that_cannot_run_jobs_stays_drained(site: Site, state: str, text:
         site.write(hosts=compute({}, {"quarantine": "RMA 7"}))
     done = site("uncordon", "{}", "gpu-2")
     assert done.exit_code == 1 and site.given == [], done.output
-    assert text in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (OTHERS, "gpu-2 is idle+drain for another reason, and stays so: RMA [bob@now]. Fix: busbar verify"),
-        (FREE, "gpu-2 is idle, not drained. Fix: busbar verify dev"),
-    ],
-)
-def test_what_drain_has_not_drained_is_not_ended(site: Site, answer: dict[str, Any], text: str) -> None:
-    site.answers = [answer]
-    done = site("uncordon", "{}", "gpu-2")
-    assert done.exit_code == 1, done.output
     assert text in done.stderr
 
 

@@ -17,97 +17,88 @@ from stacks.slurm.tests.support import compute, configured, slurm
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
 
-IDLE = {"state": "idle", "reason": "", "by": "root"}
-DRAINED = {"state": "drained", "reason": "by hand", "by": "root"}
+HEALTH = "busbar health: 7 of 8 GPUs"
+RESUME = "scontrol update nodename=gpu-2 state=resume"
+# The state of gpu-2, its reason and by whom, and the finding: host, kind, text and the beginning of its fix.
+# Without one there is no difference.
+STATES = yaml.safe_load(f"""
+- [idle, "", root]
+- [allocated, "", root]
+- [maint, "", root]
+- [reserved, "", root]
+- [maint*, "", root, gpu-2, drift, its node is maint*, busbar up dev --converge gpu-2]
+- [reserved*, "", root, gpu-2, drift, its node is reserved*, busbar up dev --converge gpu-2]
+- [down*, Not responding, slurmctld, gpu-2, drift, "its node is down*: Not responding", busbar up dev]
+- [null, "", root, gpu-2, drift, its node is not known to Slurm, busbar up dev --converge gpu-2]
+- [drained, by hand, root, gpu-2, foreign, "its node is drained: by hand",
+   "gpu-2: when the cause is repaired: {RESUME}"]
+- [drained, "{HEALTH}", root, gpu-2, drained, "its node is drained: {HEALTH}",
+   "gpu-2: when its repair is done, on gpu-2: /usr/local/lib/busbar/slurm-health && {RESUME}"]
+- [drained, "busbar drain: new fan (me@ws)", root, gpu-2, drained,
+   "its node is drained: busbar drain: new fan (me@ws)",
+   "gpu-2: when its repair is done: busbar uncordon dev gpu-2"]
+- [drained, gres/gpu count reported lower, slurmctld, gpu-2, drift,
+   "its node is drained: gres/gpu count reported lower", busbar up dev --converge gpu-2]
+- [drained, "busbar: removed", root, ctl, drift,
+   "node gpu-2 is drained: busbar: removed, and not in the configuration", busbar up dev --converge ctl]
+- [drained, "busbar: quarantine: RMA 7", root, ctl, drift,
+   "node gpu-2 is drained: busbar: quarantine: RMA 7, and not in the configuration", busbar up dev]
+""")
 
 
 def found(
-    *, quarantined: bool = False, completing: Any = None, parameters: Any = None, **nodes: Any
+    state: str | None,
+    reason: str = "",
+    by: str = "root",
+    *,
+    quarantined: bool = False,
+    completing: Any = None,
+    **changes: Any,
 ) -> list[Finding]:
-    hosts = compute({"quarantine": "RMA 7"} if quarantined else {}, {})
-    made = slurm(hosts=hosts, parameters=parameters or {})
-    known = {"gpu-1": IDLE, "gpu-2": IDLE, **{k.replace("_", "-"): v for k, v in nodes.items()}}
-    return [*verify.compare(made, verify.Nodes(known, completing or {}))]
+    """What differs where gpu-2 has this state."""
+    made = slurm(hosts=compute({}, {"quarantine": "RMA 7"} if quarantined else {}), **changes)
+    idle = {"state": "idle", "reason": "", "by": "root"}
+    of_gpu_2 = {"state": state, "reason": reason, "by": by} if state else None
+    return [*verify.compare(made, verify.Nodes({"gpu-1": idle, "gpu-2": of_gpu_2}, completing or {}))]
 
 
-def test_nodes_that_start_jobs_are_as_applied() -> None:
-    assert found() == [] and found(gpu_1={**IDLE, "state": "allocated"}) == []
+@pytest.mark.parametrize(("state", "reason", "by", "finding"), [(*row[:3], row[3:]) for row in STATES])
+def test_a_node_that_starts_no_jobs_is_named_with_who_ends_that(
+    state: str | None, reason: str, by: str, finding: list[str]
+) -> None:
+    drifts = found(state, reason, by)
+    if not finding:
+        assert drifts == []
+        return
+    host, kind, what, fix = finding
+    [one] = drifts
+    assert (one.host, one.kind, one.what) == (host, kind, what)
+    [said] = Verified([], drifts).fixes("dev")
+    assert said.startswith(fix)
 
 
-@pytest.mark.parametrize("state", ["maint", "reserved"])
-def test_a_reservation_is_no_difference_unless_its_node_does_not_respond(state: str) -> None:
-    assert found(gpu_2={**IDLE, "state": state}) == []
-    assert [each.host for each in found(gpu_2={**IDLE, "state": f"{state}*"})] == ["gpu-2"]
-
-
-def test_a_drain_is_somebody_s_and_its_command_is_named() -> None:
-    [one] = found(gpu_2=DRAINED)
-    assert (one.host, one.kind) == ("gpu-2", "foreign")
-    fix = "when the cause is repaired: scontrol update nodename=gpu-2 state=resume"
-    assert (one.what, one.fix) == ("its node is drained: by hand", fix)
-
-
-def test_a_drain_by_the_health_check_is_ended_where_it_passes() -> None:
-    [one] = drifts = found(gpu_2={**DRAINED, "reason": "busbar health: 7 of 8 GPUs"})
-    assert (one.host, one.kind) == ("gpu-2", "drained")
-    assert one.what == "its node is drained: busbar health: 7 of 8 GPUs"
-    [fix] = Verified([], drifts).fixes("dev")
-    assert fix == (
-        "gpu-2: when its repair is done, on gpu-2: /usr/local/lib/busbar/slurm-health && scontrol update "
-        "nodename=gpu-2 state=resume"
-    )
+def test_the_reasons_are_those_that_the_hosts_write() -> None:
     assert render.health(slurm(), hosts_of(slurm())[-1]).count(verify.HEALTH_REASON) == 1
-
-
-def test_a_drain_by_the_command_is_ended_by_the_command() -> None:
-    [one] = drifts = found(gpu_2={**DRAINED, "reason": "busbar drain: new fan (me@ws)"})
-    assert (one.host, one.kind) == ("gpu-2", "drained")
-    assert [*Verified([], drifts).fixes("dev")] == [
-        "gpu-2: when its repair is done: busbar uncordon dev gpu-2"
-    ]
     assert output("slurm/node", 'printf "$COMMAND_REASON"') == verify.COMMAND_REASON
 
 
-def test_a_drain_by_slurm_itself_is_ended_by_an_update() -> None:
-    [one] = found(gpu_2={**DRAINED, "reason": "gres/gpu count reported lower", "by": "slurmctld"})
-    assert (one.host, one.kind) == ("gpu-2", "drift")
-    assert "resume" not in one.what
-
-
-@pytest.mark.parametrize("reason", ["busbar: removed", "busbar: quarantine: RMA 7"])
-def test_what_an_update_left_drained_is_a_difference_of_the_controller(reason: str) -> None:
-    [one] = found(gpu_2={**DRAINED, "reason": reason})
-    assert (one.host, one.kind) == ("ctl", "drift")
-    assert one.what == f"node gpu-2 is drained: {reason}, and not in the configuration"
-
-
-def test_a_host_in_quarantine_whose_node_starts_jobs_is_a_difference_of_the_controller() -> None:
-    [one] = found(quarantined=True)
-    assert (one.host, one.what) == ("ctl", "node gpu-1 is in quarantine and not drained")
-
-
-def test_a_drain_of_a_host_in_quarantine_is_expected_and_its_end_is_not() -> None:
-    assert found(quarantined=True, gpu_1=DRAINED) == []
-    assert [each.host for each in found(quarantined=True, gpu_1={**DRAINED, "state": "down*"})] == ["gpu-1"]
+def test_a_host_in_quarantine_is_drained_and_its_node_may_not_be_down() -> None:
+    [one] = found("idle", quarantined=True)
+    assert (one.host, one.what) == ("ctl", "node gpu-2 is in quarantine and not drained")
+    assert found("drained", "by hand", quarantined=True) == []
+    assert [each.host for each in found("down*", "by hand", quarantined=True)] == ["gpu-2"]
 
 
 def test_a_node_that_a_job_does_not_leave_is_named_with_the_step_that_ends_it() -> None:
     late = {"gpu-2": ("9", 130)}
-    [one] = found(completing=late)
+    [one] = found("idle", completing=late)
     assert (one.host, one.kind) == ("gpu-2", "site")
     assert one.what == "job 9 has been completing for 130 s, expected at most 120 s"
     assert str(one.fix).startswith(
         "scontrol update nodename=gpu-2 state=down reason=completing, which also ends"
     )
-    assert found(completing={"gpu-2": ("9", 110)}) == []
-    assert found(completing=late, parameters={"UnkillableStepTimeout": "60"}) == []
-
-
-def test_a_node_that_is_down_or_not_known_differs() -> None:
-    [down] = found(gpu_1={"state": "down*", "reason": "Not responding", "by": "slurmctld"})
-    assert (down.what, down.kind) == ("its node is down*: Not responding", "drift")
-    [unknown] = found(gpu_1=None)
-    assert unknown.what == "its node is not known to Slurm"
+    assert found("idle", completing={"gpu-2": ("9", 110)}) == []
+    assert found("idle", completing=late, parameters={"UnkillableStepTimeout": "60"}) == []
 
 
 def test_every_host_but_the_server_has_the_homes_mounted() -> None:

@@ -85,22 +85,67 @@ def test_without_a_prometheus_the_exporters_alone_are_checked() -> None:
     assert check(site, spec, Clock(), lambda _: None)["passed"] is True
 
 
-def test_a_node_of_which_a_rail_is_not_read_is_named_with_what_was_found() -> None:
+SAID = "Prometheus monitoring/prometheus-operated"
+UNREAD = "node_exporter does not read all rails:"
+BOTH = "(missing: mlx5_0:1, mlx5_1:1)"
+DOWN = [{"metric": {"job": "busbar-rails", "node": "gpu-2"}}, {"metric": {"job": "busbar-metrics"}}]
+STORED = f"{SPACE}/configmaps/busbar-metrics"
+UNNAMED = TEXT.replace('busbar_node_rail_info{node="gpu-2"', 'busbar_node_rail_info{node="gpu-3"')
+
+
+def read_of(nodes: int) -> dict[str, Any]:
+    """Prometheus has series of so many nodes."""
+    return {f"count({READ}) or vector(0)": {"data": {"result": [{"value": [0, str(nodes)]}]}}}
+
+
+# The part of the site, what is changed there (None: taken away), the beginning of the reason, and the number
+# of nodes that are read.
+FAULTS: list[tuple[str, dict[str, Any], str, int]] = [
+    ("texts", {Site.of("rails-2"): PORTS.splitlines()[0]},
+     f"{UNREAD} gpu-2 1/2 (missing: mlx5_1:1). Fix:", 1),
+    ("objects", {STORED: {"data": {"busbar.prom": UNNAMED}}},
+     f"{UNREAD} gpu-2 0/2 (missing: not named). Fix:", 1),
+    ("texts", {Site.of("rails-1"): None, Site.of("rails-2"): None},
+     f"{UNREAD} gpu-1 0/2 {BOTH}, gpu-2 0/2 {BOTH}", 0),
+    ("pods", {"app=busbar-rails": [pod("rails-1", "gpu-1")]}, f"{UNREAD} gpu-2 0/2 {BOTH}", 1),
+    ("objects", {f"{PROXY}/rules": {"data": {"groups": [{"name": "busbar-rails"}]}}},
+     f"{SAID} has not loaded busbar-cluster, busbar-gpus. Fix: ", 2),
+    ("queries", read_of(0) | {check_of.DOWN: {"data": {"result": []}}},
+     f"{SAID} reads 0 of 2 nodes. Fix: ", 2),
+    ("queries", read_of(1) | {check_of.DOWN: {"data": {"result": DOWN}}},
+     f"{SAID} reads 1 of 2 nodes; targets that are down: busbar-metrics, gpu-2. Fix: ", 2),
+    ("objects", {f"{PROXY}/rules": {"status": "error"}}, f"{SAID} is not responding:", 2),
+    ("objects", {STORED: {"data": {}}},
+     "no node is expected to have rails: the cluster's outputs name no usable worker. Fix: ", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "changes", "reason", "nodes"), FAULTS, ids=[row[2][:60] for row in FAULTS])
+def test_what_is_missing_is_named_with_what_was_found(
+    part: str, changes: dict[str, Any], reason: str, nodes: int
+) -> None:
     site = Site()
-    site.texts[site.of("rails-2")] = PORTS.splitlines()[0]
+    for key, value in changes.items():
+        getattr(site, part)[key] = value
+        if value is None:
+            del getattr(site, part)[key]
     found = result(site)
-    assert (found["passed"], found["nodes"]) == (False, 1)
-    assert found["reasons"][0].startswith(
-        "node_exporter does not read all rails: gpu-2 1/2 (missing: mlx5_1:1). Fix:"
-    )
+    assert (found["passed"], found["nodes"]) == (False, nodes)
+    assert found["reasons"][0].startswith(reason)
+    assert "has not loaded" not in reason or "stack.release_label" in found["reasons"][0]
 
 
-def test_no_rail_of_a_node_is_read_whose_rails_are_not_named() -> None:
+def test_rules_on_gpus_are_not_missing_without_dcgm() -> None:
     site = Site()
-    of_one = TEXT.replace('busbar_node_rail_info{node="gpu-2"', 'busbar_node_rail_info{node="gpu-3"')
-    site.objects[f"{SPACE}/configmaps/busbar-metrics"]["data"]["busbar.prom"] = of_one
-    [reason] = result(site)["reasons"]
-    assert reason.startswith("node_exporter does not read all rails: gpu-2 0/2 (missing: not named). Fix:")
+    site.objects[f"{PROXY}/rules"] = {"data": {"groups": [{"name": "busbar-rails"}]}}
+    assert result(site, dcgm=False)["reasons"][0].startswith(f"{SAID} has not loaded busbar-cluster. ")
+
+
+def test_an_api_that_does_not_answer_until_the_deadline_is_the_reason() -> None:
+    site = Site()
+    site.failures = [ApiError("GET", None, "refused")] * 1000
+    found = result(site)
+    assert (found["passed"], found["reasons"]) == (False, ["waiting for the API: GET: refused"])
 
 
 def test_only_rails_are_counted() -> None:
@@ -120,14 +165,6 @@ def test_only_rails_are_counted() -> None:
     )
     site.texts[site.of("rails-2")] = read + 'node_infiniband_state_id{device="mlx5_3",port="2"} 1\n'
     assert result(site)["passed"] is True
-
-
-def test_a_node_without_the_exporter_and_one_whose_exporter_does_not_answer_are_named() -> None:
-    site = Site()
-    site.pods["app=busbar-rails"] = [pod("rails-1", "gpu-1")]
-    site.texts.pop(site.of("rails-1"))
-    both = "(missing: mlx5_0:1, mlx5_1:1)"
-    assert f"gpu-1 0/2 {both}, gpu-2 0/2 {both}" in result(site)["reasons"][0]
 
 
 def test_rails_that_appear_before_the_deadline_are_waited_for_and_those_of_others_not_read_again() -> None:
@@ -155,53 +192,10 @@ def test_a_pod_that_still_serves_the_former_series_beside_the_new_one_is_no_obst
     assert result(site)["passed"] is True
 
 
-def test_rules_that_no_prometheus_has_loaded_are_named_with_the_label() -> None:
-    site = Site()
-    site.objects[f"{PROXY}/rules"] = {"data": {"groups": [{"name": "busbar-rails"}]}}
-    [reason] = result(site)["reasons"]
-    assert reason.startswith(
-        "Prometheus monitoring/prometheus-operated has not loaded busbar-cluster, busbar-gpus."
-    )
-    assert "stack.release_label" in reason
-    assert result(site, dcgm=False)["reasons"][0].endswith("busbar-cluster. " + reason.partition(". ")[2])
-
-
 def test_one_of_several_prometheus_is_enough() -> None:
     site = Site()
     site.prometheus = [{"metadata": {"namespace": "other", "name": "prometheus-operated"}}, *site.prometheus]
     assert result(site)["passed"] is True
-
-
-def reads(site: Site, nodes: str, *down: dict[str, str]) -> str:
-    """The reason where Prometheus has series of so many nodes, and these targets are down."""
-    site.queries[f"count({READ}) or vector(0)"] = {"data": {"result": [{"value": [0, nodes]}]}}
-    site.queries[check_of.DOWN] = {"data": {"result": [{"metric": each} for each in down]}}
-    [reason] = result(site)["reasons"]
-    return str(reason)
-
-
-def test_rules_without_data_are_no_pass_and_targets_that_are_down_are_named() -> None:
-    said = "Prometheus monitoring/prometheus-operated reads"
-    assert reads(Site(), "0").startswith(f"{said} 0 of 2 nodes. Fix: ")
-    rails, series = {"job": "busbar-rails", "node": "gpu-2"}, {"job": "busbar-metrics"}
-    assert reads(Site(), "1", rails, series).startswith(
-        f"{said} 1 of 2 nodes; targets that are down: busbar-metrics, gpu-2. Fix: "
-    )
-
-
-def test_a_prometheus_that_does_not_answer_is_named() -> None:
-    site = Site()
-    site.objects[f"{PROXY}/rules"] = {"status": "error"}
-    [reason] = result(site)["reasons"]
-    assert reason.startswith("Prometheus monitoring/prometheus-operated is not responding:")
-
-
-def test_a_cluster_of_which_nothing_is_expected_is_no_pass() -> None:
-    site = Site()
-    site.objects[f"{SPACE}/configmaps/busbar-metrics"] = {"data": {}}
-    [reason] = result(site)["reasons"]
-    expected = "no node is expected to have rails: the cluster's outputs name no usable worker"
-    assert reason.startswith(f"{expected}. Fix: ")
 
 
 def test_an_api_that_does_not_answer_until_the_deadline_fails_the_step() -> None:
