@@ -93,25 +93,32 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
-# Field and its bounds (robfig/cron spec.go, which K3s uses); names may stand for months and days.
+# Field, its bounds, and the names that may stand for numbers (robfig/cron spec.go, which K3s uses).
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _CRON_FIELDS = (
-    ("minute", 0, 59),
-    ("hour", 0, 23),
-    ("day of the month", 1, 31),
-    ("month", 1, 12),
-    ("day of the week", 0, 6),
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 6, ("sun", "mon", "tue", "wed", "thu", "fri", "sat")),
 )
-# A number that is not the step behind a slash.
-_CRON_NUMBER = re.compile(r"(?<![/\d])\d+")
+_CRON_PART = re.compile(r"(?:[*?]|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]+))?")
 
 
 def _cron(value: str) -> str:
     if value.startswith("@"):
         return value
-    for text, (name, low, high) in zip(value.split(" "), _CRON_FIELDS, strict=True):
-        for number in _CRON_NUMBER.findall(text):
-            if not low <= int(number) <= high:
-                raise invalid(f"has {number!r} as the {name}, expected {low} to {high}")
+    for text, (name, low, high, names) in zip(value.split(" "), _CRON_FIELDS, strict=True):
+        for part in text.split(","):
+            found = _CRON_PART.fullmatch(part)
+            given = [found[key] for key in ("first", "last") if found[key]] if found else [part]
+            numbers = [
+                str(names.index(each.lower()) + low) if each.lower() in names else each for each in given
+            ]
+            in_bounds = all(each.isdecimal() and low <= int(each) <= high for each in numbers)
+            in_order = [*map(int, numbers)] == sorted(map(int, numbers)) if in_bounds else False
+            if not in_order or (found and found["step"] and int(found["step"]) == 0):
+                raise invalid(f"has {part!r} as the {name}, expected {low} to {high}")
     return value
 
 

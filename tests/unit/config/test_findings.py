@@ -265,9 +265,6 @@ TOGETHER: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({API_SERVER: ["anonymous-auth=true"]}, ONE, "'anonymous-auth=true' contradicts"),
     ({API_SERVER: ["--oidc-client-id=k3s"]}, ONE, "'--oidc-client-id=k3s': the API server does not start"),
     ({"k3s.authentication.jwt": ["https://login.example.com"]}, ONE, "k3s.authentication.jwt[0]: "),
-    (COREDNS | TAINTED, ONE, "node-taint: 'role=infra:NoSchedule' is not tolerated by CoreDNS"),
-    ({"k3s.server_args.node-taint": ["role=infra:Never"]} | TAINTED, ONE,
-     "k3s.server_args.node-taint: has a text that is not a taint. Fix: write KEY=VALUE:EFFECT"),
     *((BUCKET | {f"k3s.snapshots.s3.{key}": value}, ONE, f"k3s.snapshots.s3.{key}: ... {said}")
       for key, value, said in (
           ("bucket", "Etcd_Snapshots", "is not the name of a bucket"),

@@ -141,13 +141,6 @@ def test_rules_on_gpus_are_not_missing_without_dcgm() -> None:
     assert result(site, dcgm=False)["reasons"][0].startswith(f"{SAID} has not loaded busbar-cluster. ")
 
 
-def test_an_api_that_does_not_answer_until_the_deadline_is_the_reason() -> None:
-    site = Site()
-    site.failures = [ApiError("GET", None, "refused")] * 1000
-    found = result(site)
-    assert (found["passed"], found["reasons"]) == (False, ["waiting for the API: GET: refused"])
-
-
 def test_only_rails_are_counted() -> None:
     site = Site()
     renamed = TEXT.replace(
