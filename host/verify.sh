@@ -20,7 +20,7 @@ main() {
     ROLE=nfs STATE_DIR=$NFS_STATE_DIR verify_part
   fi
   printf '{"node":%s,"epoch":%s,"drift":[%s],"dns":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" \
-    "$(json "$([[ -z ${DNS_SERVER:-} ]] || dns_error)")"
+    "$(json "$([[ -z ${DNS_SERVER:-} || ! -s $STATE_DIR/owner ]] || dns_error)")"
 }
 
 # dns_error: asks for the A record of DNS_NAME by TCP, as no host needs to have a program for it (RFC 1035, section 4).

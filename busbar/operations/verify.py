@@ -45,6 +45,8 @@ _DNS_FIX = (
     "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide: one must be Ready, and this server must "
     "reach its Node (VXLAN: UDP port 8472)"
 )
+# host/verify.sh on a host that nothing was installed on, or that was installed anew.
+_BARE = "nothing of busbar is installed"
 # Taints that keep pods away, and the prefix of those that Kubernetes sets by itself.
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
@@ -182,8 +184,13 @@ async def verify(
     try:
         return [*found, *compare(inventory, await reading, operators)]
     except UnknownState as error:
-        what = f"Nodes and Helm releases cannot be read: {error.what}"
-        return [*found, Finding((CLUSTER,), what, error.fix, kind="unknown")]
+        what, fix = f"Nodes and Helm releases cannot be read: {error.what}", error.fix
+        bare = {each.host for each in found if each.what.startswith(_BARE)}
+        if bare.issuperset(server.name for server in inventory.servers):
+            what = "no server has K3s, so the cluster is gone with its Helm releases"
+            when = "when its hosts are installed, which ends with the charts that are missing"
+            fix = Fix(when, ("up", STACK, "--converge", CLUSTER))
+        return [*found, Finding((CLUSTER,), what, fix, kind="unknown")]
 
 
 async def verify_hosts(

@@ -14,7 +14,7 @@ from busbar.capability import drain_hooks
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Cluster
 from busbar.exits import Failed
-from busbar.finding import Finding, with_fix
+from busbar.finding import STACK, Finding, Fix, with_fix
 from busbar.hosts import k3s, scripts
 from busbar.hosts.inventory import Inventory
 from busbar.kube import batches, health
@@ -134,8 +134,10 @@ async def fail_unless_ready(
     except (ApiError, TimedOut) as error:
         what = f"it is unknown whether servers and workers are running: {error}"
         cause = error.error if isinstance(error, TimedOut) else error
-        fix = read_kubeconfig_again(servers[0]).on(stack) if isinstance(cause, UnknownAuthority) else ""
-        raise pulumi.RunError(with_fix(what, fix)) from None
+        fix = Fix("see what does not run", ("verify", STACK))
+        if isinstance(cause, UnknownAuthority):
+            fix = read_kubeconfig_again(servers[0])
+        raise pulumi.RunError(with_fix(what, fix.on(stack))) from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
     expected = sorted({*workers} - found.drained.keys())

@@ -31,6 +31,8 @@ _UNREACHABLE_STEP = re.compile(
 )
 _COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
 _CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
+# pulumi-kubernetes advises to drop what it cannot reach from the state, where the cluster may only be down.
+_UNREACHABLE_CLUSTER = re.compile(r"(cluster is unreachable|due to unreachable cluster)\b.*", re.DOTALL)
 _SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
 
 INSTALL_PULUMI = (
@@ -60,6 +62,7 @@ _FIXES: Mapping[str, Fix | str] = {
         ("preflight", STACK),
         "; if a machine is gone for good, take it out of hosts",
     ),
+    _UNREACHABLE_CLUSTER.pattern: Fix("see what does not run", ("verify", STACK)),
     r"ssh: (handshake failed|unable to authenticate)": Fix(
         "see which hosts refuse the key, or have another host key", ("preflight", STACK)
     ),
@@ -100,6 +103,7 @@ def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) 
 
 def _named(text: str) -> str:
     """A connection error as a sentence about its host; any other error without the text of the command."""
+    text = _UNREACHABLE_CLUSTER.sub(r"\1", text)
     ran = _COMMAND.search(text)
     if not ran:
         if found := _UNREACHABLE_STEP.search(text):

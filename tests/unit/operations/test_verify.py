@@ -328,7 +328,7 @@ def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: d
 
 
 def answered(
-    role: str, commands: list[str], ahead: float = 0, dns: str = "", **sections: Any
+    role: str, commands: list[str], ahead: float = 0, dns: str = "", bare: str = "", **sections: Any
 ) -> list[Finding]:
     """The drift of a site of which only the host of this role answers."""
     content = site(servers=1, workers={"h100": 1}, **sections)
@@ -336,7 +336,7 @@ def answered(
         each.update(address=f"127.0.0.{number + 2}", port=1)
 
     async def verified() -> list[Finding]:
-        facts = {"epoch": time.time() + ahead, "drift": [], "dns": dns}
+        facts = {"epoch": time.time() + ahead, "drift": [bare] if bare else [], "dns": dns}
         async with machine(printing(facts, commands)) as port:
             found = {"address": "127.0.0.1", "port": port, "host_key": public(HOST), "user": "root"}
             content["hosts"][role][0].update(found)
@@ -360,6 +360,15 @@ def test_servers_ask_coredns_and_one_that_gets_no_answer_is_named() -> None:
     assert (named.host, named.what) == ("server-1", "CoreDNS (10.43.0.10) does not answer this server")
     answered("servers", commands, k3s={"sha256": {"amd64": "ab" * 32}, "disable": ["coredns"]})
     assert "DNS_SERVER" not in commands[1]
+
+
+def test_a_cluster_whose_servers_were_installed_anew_is_gone_and_comes_back_by_two_commands() -> None:
+    found = answered("servers", [], bare="nothing of busbar is installed (busbar/owner is missing)")
+    [gone] = [each for each in found if each.host == CLUSTER]
+    assert gone.what == "no server has K3s, so the cluster is gone with its Helm releases"
+    first, *_, last = Verified([], found).fixes("dev")
+    assert first == "busbar up dev --converge server-1"
+    assert last.endswith("busbar up dev --converge cluster") and last.startswith("cluster: ")
 
 
 def answering_dns(answer: bytes) -> tuple[int, list[bytes]]:
@@ -495,6 +504,11 @@ def test_what_was_changed_since_the_last_update_is_named(worker: Path, change: s
     (worker / "run/k3s-agent.service.d").mkdir(parents=True)
     subprocess.run(["bash", "-c", change], cwd=worker, check=True)
     assert drift_of(worker) == drift
+
+
+def test_a_server_without_k3s_asks_no_name_server(worker: Path) -> None:
+    (worker / "busbar/owner").unlink()
+    assert reported(worker, "server", DNS_SERVER="127.0.0.1", DNS_NAME=NAME)["dns"] == ""
 
 
 def test_a_limit_that_a_drop_in_for_all_services_lowers_is_named(worker: Path) -> None:

@@ -39,11 +39,12 @@ from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
             'error: write ".pulumi/meta.yaml": mkdir /sys/.pulumi: operation not permitted',
             "let your user write to the folder of the backend",
         ),
+        ("error: configured Kubernetes cluster is unreachable", "busbar verify dev"),
         ("error: no resource plugin 'pulumi-resource-command' found", "pulumi install --no-dependencies"),
     ],
     ids=[
         *("no passphrase", "wrong passphrase", "not logged in", "no state folder", "locked", "dead"),
-        *("dead behind a bastion", "key", "backend that cannot be written", "no plugin"),
+        *("dead behind a bastion", "key", "backend that cannot be written", "no cluster", "no plugin"),
     ],
 )
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
@@ -51,6 +52,17 @@ def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str
     assert reason == stderr.removeprefix("error: ")
     (found,) = fixes([reason], "dev")
     assert fix in found
+
+
+def test_a_cluster_that_is_not_reached_is_not_to_be_dropped_from_the_state() -> None:
+    raw = (
+        "busbar-nccl-namespace: failed to read resource state due to unreachable cluster. If the cluster was "
+        "deleted, you can remove this resource from Pulumi state by rerunning the operation with the "
+        'PULUMI_K8S_DELETE_UNREACHABLE environment variable set to "true"'
+    )
+    short = "busbar-nccl-namespace: failed to read resource state due to unreachable cluster"
+    assert reasons([raw], "") == [short]
+    assert fixes([short], "dev") == ["see what does not run: busbar verify dev"]
 
 
 def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> None:
