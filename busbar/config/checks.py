@@ -36,8 +36,6 @@ from busbar.text import counted, listed
 
 # With fewer servers no other server could take over a shared address.
 MIN_SHARING = 3
-# One server gives 2.5 to 10 GB/s (docs/hosts.md); more workers stall when all write a checkpoint.
-NFS_WORKERS = 16
 
 
 def of_measured_cluster(cluster: AnyCluster) -> Iterator[Finding]:
@@ -574,7 +572,6 @@ def warnings(cluster: Cluster) -> list[Finding]:
         *_of_launch(cluster),
         *measurement_warnings(cluster),
         *_of_host_keys(cluster),
-        *_of_proxy(cluster),
         *_of_sizes(cluster),
     ]
 
@@ -637,19 +634,6 @@ def _of_host_keys(cluster: Cluster) -> Iterator[Finding]:
             )
 
 
-def _of_proxy(cluster: Cluster) -> Iterator[Finding]:
-    """Warn of workers that servers list in NO_PROXY one by one (hosts/proxy.py)."""
-    if (proxy := cluster.http_proxy) is None:
-        return
-    alone = [*proxy.outside_no_proxy(worker.address for worker in cluster.workers)]
-    if alone:
-        text = (
-            f"workers are in none of its networks and domains ({listed(alone, 3)}): K3s on the servers "
-            "restarts whenever a worker is added or removed"
-        )
-        yield Finding(("http_proxy", "no_proxy"), text, "add the network of the hosts, such as 10.0.0.0/24")
-
-
 def floating(path: KeyPath, image: str) -> Finding:
     """The finding about a floating image."""
     what = "has no fixed tag: another image may run the next time"
@@ -657,21 +641,13 @@ def floating(path: KeyPath, image: str) -> Finding:
 
 
 def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
-    """Warnings that depend on the number of hosts, or on what is switched off."""
-    hosts, operator = cluster.hosts, cluster.mpi_operator
+    """Warn of a floating image, and of a measurement without a fabric."""
+    operator = cluster.mpi_operator
     if operator.enabled and is_floating(operator.image):
         yield floating(("mpi_operator", "image"), operator.image)
-    if len(hosts.workers) == 1 and cluster.validation.enabled:
+    if len(cluster.workers) == 1 and cluster.validation.enabled:
         text = "with one worker the validation stays on the host and tests no fabric"
         yield Finding(("hosts", "workers"), text)
-    if cluster.nfs_server and len(hosts.workers) > NFS_WORKERS:
-        text = f"{len(hosts.workers)} workers share one NFS server, which is enough for about {NFS_WORKERS}"
-        yield Finding(
-            ("nfs_server",), text, Fix("use a parallel file system for checkpoints", ("docs", "hosts"))
-        )
-    if len(hosts.servers) == 1:
-        text = "with one server, its failure stops the whole control plane until it is restored"
-        yield Finding(("hosts", "servers"), text)
 
 
 def measurement_warnings(cluster: AnyCluster) -> list[Finding]:

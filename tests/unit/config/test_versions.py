@@ -61,9 +61,9 @@ def test_a_combination_outside_the_table_is_a_warning() -> None:
     assert found.startswith("versions: this combination of K3s, GPU Operator and Network Operator is in no ")
 
 
-def test_a_single_worker_and_a_single_server_are_warned_about() -> None:
+def test_a_single_worker_is_warned_about() -> None:
     notes = warnings(load(site(servers=1, workers={"h100": 1})))
-    assert [note.path for note in notes] == [("hosts", "workers"), ("hosts", "servers")]
+    assert [note.path for note in notes] == [("hosts", "workers")]
 
 
 @pytest.mark.parametrize(

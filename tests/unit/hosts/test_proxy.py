@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from busbar.config import load, warnings
+from busbar.config import load
 from busbar.hosts import proxy
 from busbar.hosts.inventory import Inventory
 from tests.support.clusters import site
@@ -46,14 +46,6 @@ def test_a_domain_stands_for_the_names_in_it_and_a_name_for_no_other() -> None:
         ".site.example" in found
         and "gpu-1.site.example" not in found
         and {WORKERS[1], "data.org"} <= {*found}
-    )
-
-
-def test_workers_that_no_network_contains_are_a_warning() -> None:
-    [found] = [each for each in map(str, warnings(inventory().cluster)) if each.startswith("http_proxy")]
-    assert "198.18.0.2, 198.18.0.3" in found and "K3s on the servers restarts whenever" in found
-    assert not any(
-        "http_proxy" in each for each in map(str, warnings(inventory(no_proxy=["198.18.0.0/15"]).cluster))
     )
 
 
