@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Worker = Annotated[str, typer.Argument(metavar="HOST", help="Name of a worker.")]
 _MIB = 1 << 20
-# A support bundle has the versions of these packages.
-PACKAGES = ("pulumi", "pulumi-command", "pulumi-kubernetes", "pulumi-random", "urllib3", "asyncssh")
 COMMAND_SECONDS = 60
 
 
@@ -320,17 +318,11 @@ def _versions(project: Path) -> dict[str, Any]:
 
     from busbar import release
 
-    def version(package: str) -> str | None:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
-
     return {
         "busbar": release.line(),
         "python": platform.python_version(),
         "system": platform.platform(),
-        "packages": {package: version(package) for package in PACKAGES},
+        "packages": {each.name: each.version for each in metadata.distributions()},
         "pulumi": _run("pulumi", "version"),
         "project_commit": _run("git", "-C", str(project), "rev-parse", "HEAD"),
     }

@@ -99,7 +99,7 @@ def agent_config(
         "server": server,
         "token": token,
         "node-label": _labels(pool, labels),
-        "node-taint": taints(pool),
+        "node-taint": [*map(str, pool.taints)],
     }
     filled = {key: value for key, value in config.items() if value != []}
     given = {parsed(each)[0] for each in arguments_of(k3s.agent_args, "kubelet-arg")}
@@ -148,18 +148,13 @@ def _labels(pool: Pool, own: Sequence[Sequence[str]]) -> list[str]:
 
 
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
-    """Worker name -> taints, also for workers without any."""
+    """Worker name -> taints, KEY=VALUE:EFFECT, also for workers without any."""
     quarantine = {name: [QUARANTINE] for name in inventory.quarantine}
     return {
-        host.name: [*taints(pool), *quarantine.get(host.name, [])]
+        host.name: [*map(str, pool.taints), *quarantine.get(host.name, [])]
         for name, pool in inventory.cluster.pools.items()
         for host in inventory.workers_of(name)
     }
-
-
-def taints(pool: Pool) -> list[str]:
-    """The taints of a pool's workers, as K3s and kubectl write them: KEY=VALUE:EFFECT."""
-    return [*map(str, pool.taints)]
 
 
 def restart_values(pool: Pool, workers: int) -> dict[str, str]:
@@ -188,17 +183,12 @@ def install_id(server_token: str) -> str:
     return hashlib.sha256(f"busbar install {server_token}".encode()).hexdigest()[:16]
 
 
-def rotations(k3s: K3s) -> dict[str, int]:
-    """The numbers of `k3s.rotate` by kind."""
-    return k3s.rotate.model_dump()
-
-
 def rotation_values(k3s: K3s, *kinds: str) -> dict[str, str]:
     """The numbers of `k3s.rotate` as host/k3s-rotation.sh reads them; those that are 0 are left out.
 
     `kinds`: the rotations that the script needs, by default all.
     """
-    numbers = rotations(k3s)
+    numbers = k3s.rotate.model_dump()
     return {f"ROTATE_{kind.upper()}": str(numbers[kind]) for kind in kinds or numbers if numbers[kind]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from busbar import versions
@@ -12,7 +13,7 @@ from busbar.hosts.inventory import Host
 from busbar.preflight.hardware_checks import check_hardware, pci_text, port_facts
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.network_checks import NODE_ROLES, check_network, choose_rails, flows
-from busbar.preflight.report import Hca, Report
+from busbar.preflight.report import Report
 from busbar.preflight.spec import HostRequirements
 
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -64,7 +65,7 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
         rails = choose_rails(report.hcas, required)
         chosen = {port.name for port in rails.ports.values()}
         used = {port.pci for port in rails.ports.values()}
-        interfaces = [next(iter(port.netdevs), "") for port in sorted(rails.ports.values(), key=_address)]
+        by_address = sorted(rails.ports.values(), key=attrgetter("pci"))
         kept |= {
             "gpus": len(report.gpus.list) if required.driver_on_host else report.gpus.pci,
             "gpu_model": report.gpus.list[0].model if report.gpus.list else "",
@@ -75,9 +76,10 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
             "kernel": report.kernel,
             "rail_pci": sorted(used),
             "other_pci": sorted({hca.pci for hca in report.hcas if hca.pci} - used),
-            # In the order of their PCI addresses.
-            **({"rail_interfaces": interfaces} if any(interfaces) else {}),
         }
+        interfaces = [next(iter(port.netdevs), "") for port in by_address]
+        if any(interfaces):
+            kept["rail_interfaces"] = interfaces
         settings = report.pci_settings or {}
         for key, addresses in (
             ("hca_pci", settings.keys() & used),
@@ -92,10 +94,6 @@ def host_facts(required: HostRequirements, report: Report) -> dict[str, Any]:
         if required.flow_control != "ignore":
             kept["roce"] = sorted({str(flow) for flow in flows(required, report.hcas).values()})
     return kept
-
-
-def _address(port: Hca) -> str:
-    return port.pci
 
 
 def check_system(report: Report) -> Iterator[Finding]:

@@ -56,8 +56,9 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
         "worker": (KUBELET_PORT,),
         "nfs": (),
     }
+    installed = OWN_PROCESSES[host.role] if report.managed else ()
     for listener in report.listening:
-        if listener.port in wanted[host.role] and listener.process not in _own(host, report):
+        if listener.port in wanted[host.role] and listener.process not in installed:
             yield error(
                 f"TCP port {listener.port} is in use by {listener.process}",
                 f"stop {listener.process}, or list the host in another role",
@@ -103,11 +104,6 @@ def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iter
             f"downloads through {named}, and K3s pulls images without it: its units do not read that file",
             "set http_proxy, unless images are reached directly",
         )
-
-
-def _own(host: Host, report: Report) -> tuple[str, ...]:
-    """The processes that may use the ports, because busbar installed them."""
-    return OWN_PROCESSES[host.role] if report.managed else ()
 
 
 def _node_address(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:

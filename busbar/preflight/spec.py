@@ -23,7 +23,6 @@ from busbar.finding import Finding
 from busbar.hosts import nfs, scripts
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.inventory import Host, Inventory, Login
-from busbar.hosts.k3s import rotations
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.manifests import nccljob
 from busbar.models import StrictModel
@@ -223,7 +222,7 @@ def _node(
     arguments = k3s.server_args if role == "server" else k3s.agent_args
     return {
         "k3s_version": k3s.version,
-        "rotate": rotations(k3s),
+        "rotate": k3s.rotate.model_dump(),
         "cgroup_v2": number is None or number >= CGROUP_V2_SINCE,
         "downloads": tuple(sorted({urlsplit(url).hostname or "" for url in urls})),
         "networks": {"k3s.cluster_cidr": k3s.cluster_cidr, "k3s.service_cidr": k3s.service_cidr, **shared},

@@ -173,7 +173,8 @@ class PlannedChanges:
     def counts(self) -> str:
         """The counts as text: `1 to replace, 2 to create, 30 unchanged`."""
         found = Counter(change.verb for change in self.changes)
-        parts = [_count(found[verb], verb) for verb in _VERBS if found[verb]]
+        words = {verb: f"to {verb}" for verb in _VERBS} | {_MAYBE: "that may change"}
+        parts = [f"{found[verb]} {text}" for verb, text in words.items() if found[verb]]
         return ", ".join([*(parts or ["none"]), f"{self.unchanged} unchanged"])
 
     def _planned(self, step: StepEventMetadata) -> None:
@@ -208,10 +209,6 @@ def _line(verb: str, names: str, keys: Iterable[str] = ()) -> Text:
     if because := ", ".join(keys):
         line.append(f"  because of {because}", "not bold default dim")
     return line
-
-
-def _count(number: int, verb: str) -> str:
-    return f"{number} that may change" if verb == _MAYBE else f"{number} to {verb}"
 
 
 def _names(changes: Iterable[Change]) -> str:
