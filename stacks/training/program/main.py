@@ -21,10 +21,8 @@ from pathlib import Path
 import checkpoint
 import torch
 import torch.distributed as dist
-from evidence import NcclMessages, digest
 from model import LEARNING_RATE, MOMENTUM, Chain, Task
-from records import counted, emit, gather
-from timing import measure
+from records import NcclMessages, counted, digest, emit, gather, measure
 from torch.nn.parallel import DistributedDataParallel
 
 SCHEMA = 1

@@ -140,7 +140,7 @@ def test_of_many_values_the_most_frequent_are_counted_and_the_rest_in_one_sum(tm
 def test_the_messages_of_all_ranks_are_printed_by_rank_0_so_that_a_lost_line_shows(tmp_path: Path) -> None:
     def act(rank: int) -> Any:
         module("tempfile").tempdir = str(tmp_path)
-        messages = module("evidence").NcclMessages()
+        messages = module("records").NcclMessages()
         file = Path(os.environ["NCCL_DEBUG_FILE"])
         if rank != 3:
             file.write_text(f"gpu:1:1 [{rank}] NCCL INFO µ\n\ngpu:1:1 [{rank}] NCCL INFO end\n")
@@ -276,7 +276,7 @@ def test_the_checkpoint_of_an_example_too(tmp_path: Path) -> None:
 
 def test_a_sample_is_the_time_of_the_slowest_rank_without_what_is_done_around_it(tmp_path: Path) -> None:
     def act(rank: int) -> Any:
-        timing, calls = module("timing"), list[str]()
+        timing, calls = module("records"), list[str]()
         now = 0.0
 
         def passes(name: str, seconds: float) -> Any:
