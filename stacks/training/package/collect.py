@@ -116,7 +116,8 @@ class JobWatch(Watch):
     number = "proof.run"
 
     def _first(self, pods: Sequence[JsonObject]) -> JsonObject | None:
-        return next((pod for pod in pods if _index(pod) == "0"), None)
+        annotations = [(pod, pod["metadata"].get("annotations") or {}) for pod in pods]
+        return next((pod for pod, found in annotations if found.get(INDEX_ANNOTATION) == "0"), None)
 
     def _make_again(self, job: JsonObject) -> None:
         """Create the Job anew: it has failed with its rejected pod, and nothing resumes a failed Job."""
@@ -145,8 +146,3 @@ def _anew(job: JsonObject) -> JsonObject:
     spec = {key: value for key, value in job["spec"].items() if key not in ("selector", "suspend")}
     spec["template"] = {**template, "metadata": {**template["metadata"], "labels": own}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-
-
-def _index(pod: JsonObject) -> str | None:
-    found: str | None = (pod["metadata"].get("annotations") or {}).get(INDEX_ANNOTATION)
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -110,51 +110,44 @@ class Storage(ConfigModel):
         return self.mode == "class"
 
 
-_KEYS: dict[str, tuple[tuple[str, str], ...]] = {
-    "none": (),
-    "path": (("path", "name the folder that all workers share"),),
-    "class": (
-        ("class_name", "name a StorageClass of the cluster (kubectl get storageclass)"),
-        ("size", "give a size such as 10Ti"),
-    ),
-    "nfs": (("nfs", "give nfs.server and nfs.export, or nfs.from_cluster: true"),),
+_KEYS: Mapping[str, Mapping[str, str]] = {
+    "none": {},
+    "path": {"path": "name the folder that all workers share"},
+    "class": {
+        "class_name": "name a StorageClass of the cluster (kubectl get storageclass)",
+        "size": "give a size such as 10Ti",
+    },
+    "nfs": {"nfs": "give nfs.server and nfs.export, or nfs.from_cluster: true"},
 }
-"""mode -> the keys that it needs, each with the fix if it is missing."""
+"""Mode -> the keys that it needs, each with the fix if it is missing."""
 _OF_CLAIMS = ("claim", "bind_timeout_seconds")
 
 
 def findings(storage: Storage) -> Iterator[Finding]:
     """The checks that no value can make on its own: keys that a mode lacks, or does not use."""
-    for key, fix in _KEYS[storage.mode]:
-        if getattr(storage, key) is None:
-            yield Finding(("storage", key), f"missing: storage.mode is {storage.mode}", fix)
-    modes = {key: [mode] for mode, keys in _KEYS.items() for key, _ in keys}
-    modes |= {key: ["class", "nfs"] for key in _OF_CLAIMS}
-    for key, users in modes.items():
+    needed, nfs = _KEYS[storage.mode], storage.nfs
+    for key in Storage.model_fields:
         value = getattr(storage, key)
-        if key in storage.model_fields_set and value is not None and storage.mode not in users:
-            what, fix = f"is not used: storage.mode is {storage.mode}", f"set storage.mode: {users[0]}"
+        user = next((mode for mode, keys in _KEYS.items() if key in keys), "class")
+        if key in needed and value is None:
+            yield Finding(("storage", key), f"missing: storage.mode is {storage.mode}", needed[key])
+        is_used = key in ("mode", *needed) or (storage.has_claim and key in _OF_CLAIMS)
+        if not is_used and key in storage.model_fields_set and value is not None:
+            what, fix = f"is not used: storage.mode is {storage.mode}", f"set storage.mode: {user}"
             yield Finding(("storage", key), what, fix, "" if key == "nfs" else show(value))
-    if storage.nfs:
-        yield from _source(storage.nfs)
-        names = [option.partition("=")[0] for option in storage.nfs.options]
-        # vers and nfsvers are names of one option (nfs(5)).
-        names = ["nfsvers" if name == "vers" else name for name in names]
-        for name in dict.fromkeys(names):
-            if names.count(name) > 1:
-                yield Finding(("storage", "nfs", "options"), f"{name} is given {names.count(name)} times")
-
-
-def _source(nfs: Nfs) -> Iterator[Finding]:
-    """Check that either server and export are given, or the cluster's are used."""
+    if nfs is None:
+        return
     for key, value in (("server", nfs.server), ("export", nfs.export)):
+        where = ("storage", "nfs", key)
         if nfs.from_cluster and value is not None:
-            text = "is given together with from_cluster"
-            yield Finding(("storage", "nfs", key), text, "remove one of the two", show(value))
+            yield Finding(where, "is given together with from_cluster", "remove one of the two", show(value))
         if not nfs.from_cluster and value is None:
-            yield Finding(
-                ("storage", "nfs", key), "missing", "give it, or set storage.nfs.from_cluster: true"
-            )
+            yield Finding(where, "missing", "give it, or set storage.nfs.from_cluster: true")
+    # vers and nfsvers are names of one option (nfs(5)).
+    names = [re.sub("^vers$", "nfsvers", option.partition("=")[0]) for option in nfs.options]
+    for name in dict.fromkeys(names):
+        if (times := names.count(name)) > 1:
+            yield Finding(("storage", "nfs", "options"), f"{name} is given {times} times")
 
 
 # An export has the size that its server gives it; Kubernetes wants a number and does not enforce it.
@@ -267,18 +260,21 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
         if phase == "Bound":
             return claim
         if phase == "Lost":
-            raise Failed(
-                f"{what}: its volume {claim['spec'].get('volumeName')} is gone. Fix: restore the "
-                "PersistentVolume, or delete the claim"
-            )
-        if _waits_for_a_pod(api, spec, claim):
-            api.merge(path, {"metadata": {"annotations": {SELECTED_NODE: spec.worker}}})
-        return Pending("; ".join([f"{what} is {phase}", *_events(api, spec)]))
+            gone = f"{what}: its volume {claim['spec'].get('volumeName')} is gone"
+            raise Failed(f"{gone}. Fix: restore the PersistentVolume, or delete the claim")
+        if spec.class_name and SELECTED_NODE not in (claim["metadata"].get("annotations") or {}):
+            # Where there is no such class, an event about the claim says so.
+            found = objects.find(api, f"/apis/storage.k8s.io/v1/storageclasses/{spec.class_name}")
+            if found and found.get("volumeBindingMode") == "WaitForFirstConsumer":
+                api.merge(path, {"metadata": {"annotations": {SELECTED_NODE: spec.worker}}})
+        # Normal events too: waiting for a provisioner is one.
+        events = api.list(f"/api/v1/namespaces/{spec.namespace}/events")
+        about = events_about(events, [spec.claim], types=("Warning", "Normal")).get(spec.claim, [])
+        return Pending("; ".join([f"{what} is {phase}", *about]))
 
+    deadline = Deadline(clock, spec.deadline_seconds)
     try:
-        claim = wait_until(
-            bound, Deadline(clock, spec.deadline_seconds), poll_seconds=POLL_SECONDS, progress=progress
-        )
+        claim = wait_until(bound, deadline, poll_seconds=POLL_SECONDS, progress=progress)
     except TimedOut as timeout:
         raise Failed(f"{timeout}. Fix: see the events, and the log of the provisioner") from None
     of_volume = f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}"
@@ -287,25 +283,8 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
     if policy != "Retain":
         api.merge(of_volume, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
         progress(f"PersistentVolume {name}: reclaim policy {policy} changed to Retain; its data stay")
-    return {
-        "claim": spec.claim,
-        "volume": name,
-        "capacity": (volume["spec"].get("capacity") or {}).get("storage"),
-    }
-
-
-def _waits_for_a_pod(api: Api, spec: ClaimSpec, claim: JsonObject) -> bool:
-    if spec.class_name is None or SELECTED_NODE in (claim["metadata"].get("annotations") or {}):
-        return False
-    # Where there is no such class, an event about the claim says so.
-    found = objects.find(api, f"/apis/storage.k8s.io/v1/storageclasses/{spec.class_name}")
-    return bool(found and found.get("volumeBindingMode") == "WaitForFirstConsumer")
-
-
-def _events(api: Api, spec: ClaimSpec) -> Sequence[str]:
-    """The controllers' events about the claim, Normal ones too: waiting for a provisioner is one."""
-    events = api.list(f"/api/v1/namespaces/{spec.namespace}/events")
-    return events_about(events, [spec.claim], types=("Warning", "Normal")).get(spec.claim, [])
+    capacity = (volume["spec"].get("capacity") or {}).get("storage")
+    return {"claim": spec.claim, "volume": name, "capacity": capacity}
 
 
 def unbound(api: Api, storage: Storage, namespace: str) -> Iterator[Finding]:
