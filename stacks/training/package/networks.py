@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field
 
 from busbar.config.types import Cidr, DnsLabel, Int, InterfaceName, ResourceName, invalid
 from busbar.finding import Finding, KeyPath
+from busbar.manifests.ncclrun import TRANSPORT_ENV
 from busbar.manifests.operators import Operator
 from busbar.models import ConfigModel
 from busbar.outputs import PoolLaunch
@@ -219,14 +220,14 @@ def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, s
 
 
 def nccl_env(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
-    """The pool's NCCL settings for a pod with these interfaces.
+    """The settings under which the pool's bandwidth was measured, for a pod with these interfaces.
 
     Over TCP the data use these interfaces. Over RDMA the HCAs carry the data whatever the interfaces are
     called, and only the bootstrap is TCP: it stays on eth0, which reaches every pod. RoCE addresses an HCA by
     an entry of its GID table. A pod sees the entries of its own interfaces, so the index of an entry differs
     from pod to pod, but its network does not.
     """
-    env = dict(launch.env)
+    env = {**launch.env, **TRANSPORT_ENV.get(launch.transport, {})}
     if not attached:
         return env
     if launch.transport == "socket":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from busbar.manifests.ncclrun import TRANSPORT_ENV
 from busbar.manifests.scheduling import GPU_RESOURCE, pod_on
 from busbar.outputs import PoolLaunch
 from stacks.training.package import networks
@@ -72,25 +71,11 @@ def template(
     return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
 
 
-def nccl_env(launch: PoolLaunch, attached: Sequence[Attachment]) -> dict[str, str]:
-    """The settings under which the pool's bandwidth was measured, for a pod with these interfaces."""
-    return {**networks.nccl_env(attached, launch), **TRANSPORT_ENV.get(launch.transport, {})}
-
-
 def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str, Any]]:
     """Init containers: one that fails in a pod that Multus did not attach; its job would run over eth0."""
-    if not attached:
-        return []
-    names = [each.interface for each in attached]
-    command = ["sh", "-c", _INTERFACE_CHECK, "interface-check", *names]
-    return [
-        {
-            "name": "interface-check",
-            "image": image,
-            "command": command,
-            "terminationMessagePolicy": "FallbackToLogsOnError",
-        }
-    ]
+    name, names = "interface-check", [each.interface for each in attached]
+    check = {"name": name, "image": image, "command": ["sh", "-c", _INTERFACE_CHECK, name, *names]}
+    return [{**check, "terminationMessagePolicy": "FallbackToLogsOnError"}] if attached else []
 
 
 def close_together(launch: PoolLaunch) -> dict[str, Any]:

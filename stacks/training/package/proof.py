@@ -234,7 +234,7 @@ def _script(target: Target, training: Training, name: str) -> str:
 
 def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     launch, proof = target.launch, training.proof
-    settings = {**pod.nccl_env(launch, target.attached), **EVIDENCE_ENV}
+    settings = {**networks.nccl_env(target.attached, launch), **EVIDENCE_ENV}
     env = settings if proof.backend == "nccl" else networks.gloo_env(target.attached)
     env = {**PROGRAM_ENV, **env, **proof.env}
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}

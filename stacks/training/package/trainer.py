@@ -13,7 +13,7 @@ from typing import Any
 from busbar.frame import InstalledChart
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
-from stacks.training.package import pod, versions
+from stacks.training.package import networks, pod, versions
 from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
 
@@ -76,7 +76,7 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
         return None
     template = _pod_template(target, image, {}, user=_MPI_USER)
     [container] = template["spec"]["containers"]
-    env = pod.nccl_env(launch, target.attached)
+    env = networks.nccl_env(target.attached, launch)
     settings = " ".join(f'"{key}={value}"' for key, value in sorted(env.items()))
     # A rank is a child of sshd, which does not pass on the environment of its container.
     sshd = ["/usr/sbin/sshd", "-De", "-f", f"{_MPI_HOME}/.sshd_config"]
@@ -135,7 +135,7 @@ def _pod_template(
 ) -> dict[str, Any]:
     """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as the image's user."""
     launch, attached = target.launch, target.attached
-    env = {**pod.nccl_env(launch, attached), **env}
+    env = {**networks.nccl_env(attached, launch), **env}
     named = [{"name": key, "value": env[key]} for key in sorted(env)]
     made = pod.template(launch, attached, {"name": _CONTAINER, "image": image, "env": named})
     spec = made["spec"]
