@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from busbar.judge.checks import Status
 from busbar.judge.nccl.checks.context import (
+    GIVE_SYSTEM,
     Check,
     CollectiveResult,
     Context,
@@ -19,7 +20,6 @@ from busbar.judge.nccl.checks.context import (
     result,
     unknown,
 )
-from busbar.judge.nccl.checks.setup import advice
 from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds, Rise, envelope
 from busbar.judge.nccl.log.records import Row, Run, amount, rounding
 from busbar.judge.nccl.units import compared, duration, exact, gbps, share, size
@@ -266,7 +266,7 @@ def busbw(context: Context) -> Check:
 
 def _fix(context: Context, code: str) -> str:
     if code == "busbw.no_expectation" and context.expectation.rails is None:
-        return advice(context)
+        return GIVE_SYSTEM
     return {"busbw.algorithm_unknown": TUNING, "busbw.low": ACCEPT}.get(code, "")
 
 

@@ -100,6 +100,7 @@ def _kind(name: str) -> str | None:
     return "nvls" if name.startswith("nvls") else name if name in ("ring", "tree") else None
 
 
+GIVE_SYSTEM = "pass --profile (busbar nccl profiles lists them), or --rails and --rate-gbps"
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV and run again"
 
 

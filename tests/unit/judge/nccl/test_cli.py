@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import zstandard
 from typer.testing import Result
 
 from busbar.cli.nccl import CHECK_EXAMPLES
+from busbar.judge.nccl.expected import profiles
 from tests.support.cli import busbar as run
 from tests.unit.judge.nccl.logs import Made
 
@@ -29,6 +31,19 @@ def good(tmp_path: Path) -> str:
     path = tmp_path / "good.log"
     path.write_text("\n".join(Made().lines()))
     return str(path)
+
+
+def test_all_profiles_are_listed_with_their_figures_and_sources() -> None:
+    done = busbar("profiles")
+    assert done.exit_code == 0
+    blocks = {block.partition(":")[0]: block for block in done.output.strip().split("\n\n")}
+    assert sorted(blocks) == profiles.names()
+    for name, block in blocks.items():
+        assert profiles.load(name).source in block
+    counts = re.findall(r"(\d+) hosts?: [\d.]+ GB/s", blocks["gb200-multirack"])
+    assert counts == ["1", "2", "18", "32"], "also of a rack, and of the system that was measured"
+    assert "2 hosts: 719.7 GB/s, floor 647.73 GB/s" in blocks["b200-ib-8x400"]
+    assert "no figure is known" in blocks["a40"]
 
 
 def test_a_command_of_a_group_loads_no_other_group() -> None:

@@ -92,6 +92,12 @@ def lines_of(change: Callable[[Made], None]) -> list[str]:
     return made.lines()
 
 
+def test_a_log_of_a_system_that_was_not_given_asks_for_it() -> None:
+    for gate in ("rails", "busbw"):
+        assert judge(Made().lines(), Expectation()).check(gate).fix.startswith("pass --profile")
+        assert not judged().check(gate).fix
+
+
 def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
     second = Made()
     second.name = "all_gather"
