@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -14,6 +15,11 @@ def listed(names: Sequence[str], limit: int = 4) -> str:
     """The first names, and how many more there are: `a, b and 7 more`."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def natural(name: str) -> list[int | str]:
+    """A key for an order in which mlx5_2 comes before mlx5_10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def ago(seconds: float) -> str:

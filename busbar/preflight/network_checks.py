@@ -13,6 +13,7 @@ from busbar.finding import Finding, error, warning
 from busbar.hosts.inventory import API_PORT, Host
 from busbar.preflight.report import Hca, Qos, Report
 from busbar.preflight.spec import SHARED, HostRequirements
+from busbar.text import natural
 
 NODE_ROLES = ("server", "worker")
 KUBELET_PORT = 10250
@@ -324,7 +325,7 @@ def choose_rails(hcas: Iterable[Hca], required: HostRequirements) -> Rails:
     """Choose the rails among the ports of a host."""
     rails: dict[str, Hca] = {}
     ignored: dict[str, str] = {}
-    for hca in sorted(hcas, key=lambda hca: (_natural(hca.name), hca.port)):
+    for hca in sorted(hcas, key=lambda hca: (natural(hca.name), hca.port)):
         # Port 1 is the usual one; NCCL_IB_HCA names another as mlx5_0:2.
         name = hca.name if hca.port == 1 else f"{hca.name}:{hca.port}"
         reason = _why_not(hca, required)
@@ -351,8 +352,3 @@ def _why_not(hca: Hca, required: HostRequirements) -> str | None:
     if rate_gbps(hca.rate) != required.rate_gbps:
         return f"rate is {rate_gbps(hca.rate):g} Gb/s, not {required.rate_gbps:g}"
     return None
-
-
-def _natural(name: str) -> list[int | str]:
-    """Sort key that puts mlx5_2 before mlx5_10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

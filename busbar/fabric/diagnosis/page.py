@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from busbar.fabric.localise import Group
 from busbar.fabric.localise.groups import GOOD, by_place
 from busbar.judge.nccl.report.html import DATE, style
 from busbar.judge.nccl.report.svg import template
+from busbar.text import natural
 
 PACKAGE, PAGE = "busbar.fabric.diagnosis", "diagnosis.html"
 LABEL = 6.2  # px of a character of a node's name
@@ -88,7 +88,7 @@ def heat_map(
 
     There is one SVG per rail group, so that the page wraps them. ABSENT: node -> why it was not measured.
     """
-    groups = sorted(by_place(nodes, places).items(), key=lambda group: _natural(group[0]))
+    groups = sorted(by_place(nodes, places).items(), key=lambda group: natural(group[0]))
     blocks = [
         (place or "nodes", [(node, _row(node, cells, absent, rails)) for node in names[at : at + TALLEST]])
         for place, names in groups
@@ -122,8 +122,3 @@ def _row(
             text = f"{node}, {what}: {100 * share:.0f} % of the expected value{more}"
             row.append((text, kind, next(colour for limit, colour in STEPS if share < limit)))
     return row
-
-
-def _natural(place: str) -> list[tuple[int, str]]:
-    """For an order in which su2 comes before su10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", place)]

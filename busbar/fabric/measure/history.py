@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from math import comb
 from pathlib import Path
 from statistics import median
@@ -210,15 +211,12 @@ def append(folder: Path, found: Mapping[str, Any], progress: ProgressCallback) -
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / FILE, "a", encoding="utf-8", opener=_for_owner) as file:
+        # Only the owner may read the file, because it has the environment of the ranks.
+        for_owner = partial(os.open, mode=0o600)
+        with open(folder / FILE, "a", encoding="utf-8", opener=for_owner) as file:
             file.write(json.dumps(found, sort_keys=True, separators=(",", ":")) + "\n")
     except OSError as error:
         progress(f"the measurement is not in {folder / FILE}, for busbar history: {error}")
-
-
-def _for_owner(path: str, flags: int) -> int:
-    # Only the owner may read the file, because it has the environment of the ranks.
-    return os.open(path, flags, 0o600)
 
 
 def read_folder(folder: Path, note: ProgressCallback = lambda _: None) -> list[Run]:
