@@ -35,20 +35,9 @@ done
 sysctl -a 2>/dev/null | sed -nE 's/^([^ ]+) = (.*)$/sysctl\t\1\t\2/p'
 """
 KINDS = frozenset(
-    (
-        "file",
-        "content",
-        "package",
-        "unit",
-        "service",
-        "mount",
-        "interface",
-        "address",
-        "route",
-        "rule",
-        "sysctl",
-    )
+    "file content package unit service mount interface address route rule sysctl".split()  # noqa: SIM905
 )
+
 
 State = Mapping[tuple[str, str], str]
 
@@ -116,21 +105,19 @@ def parse(text: str, absent: Set[str] = frozenset()) -> State:
 
 def differences(before: State, after: State) -> tuple[list[str], list[str]]:
     """What differs, as lines: what has no reason to differ, and what is tolerated, with the reason."""
+
+    def shown(value: str | None) -> str:
+        return "absent" if value is None else value or "present"
+
     wrong, tolerated = [], []
     for kind, name in sorted(before.keys() | after.keys()):
         was, is_now = before.get((kind, name)), after.get((kind, name))
         if was == is_now:
             continue
-        line = f"{kind} {name}: {_shown(was)} -> {_shown(is_now)}"
+        line = f"{kind} {name}: {shown(was)} -> {shown(is_now)}"
         reason = next((each.why for each in TOLERATED if each.covers(kind, name)), None)
         if reason is None:
             wrong.append(line)
         else:
             tolerated.append(f"{line} ({reason})")
     return wrong, tolerated
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "absent"
-    return value or "present"

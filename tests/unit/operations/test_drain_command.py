@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -113,25 +114,26 @@ def test_a_worker_that_lacks_gpus_or_hcas_does_not_come_back(
     assert cluster.log == ["gpu-2 cordoned"]
 
 
-def test_a_worker_in_quarantine_comes_back_as_it_is(call: Call, cluster: Api, tmp_path: Path) -> None:
-    file = tmp_path / "Pulumi.prod.yaml"
-    content = yaml.safe_load(file.read_text())
-    content["config"]["busbar:cluster"]["hosts"]["workers"][1]["quarantine"] = "fan"
-    file.write_text(yaml.safe_dump(content))
-    call("drain", "prod", "gpu-2")
-    cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"]["nvidia.com/gpu"] = "0"
-    assert call("uncordon", "prod", "gpu-2").exit_code == 0
-
-
-def test_a_worker_comes_back_without_hcas_where_no_operator_is_to_offer_them(
-    call: Call, cluster: Api, tmp_path: Path
+@pytest.mark.parametrize(
+    ("path", "value", "lacks"),
+    [
+        (("hosts", "workers", 1), {"quarantine": "fan"}, "nvidia.com/gpu"),
+        (("network_operator",), {"enabled": False}, "nvidia.com/hostdev"),
+    ],
+    ids=["in quarantine", "no operator is to offer HCAs"],
+)
+def test_a_worker_comes_back_without_what_nobody_expects_of_it(
+    call: Call, cluster: Api, tmp_path: Path, path: tuple[Any, ...], value: dict[str, Any], lacks: str
 ) -> None:
     file = tmp_path / "Pulumi.prod.yaml"
     content = yaml.safe_load(file.read_text())
-    content["config"]["busbar:cluster"]["network_operator"]["enabled"] = False
+    place = content["config"]["busbar:cluster"]
+    for step in path:
+        place = place[step]
+    place.update(value)
     file.write_text(yaml.safe_dump(content))
     call("drain", "prod", "gpu-2")
-    cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"]["nvidia.com/hostdev"] = "0"
+    cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"][lacks] = "0"
     assert call("uncordon", "prod", "gpu-2").exit_code == 0
 
 

@@ -187,18 +187,15 @@ def test_a_quarantine_of_an_earlier_release_ends(host: Host) -> None:
     assert (node(host, "gpu-1")[0], node(host, "gpu-2")[0]) == (FREE, FREE)
 
 
-def test_a_second_quarantine_for_the_same_reason_drains_again(host: Host) -> None:
-    for _ in range(2):
-        controls(host, quarantine=QUARANTINE)
-        assert node(host, "gpu-1") == ("IDLE+DRAIN", OURS)
-        controls(host)
-        assert node(host, "gpu-1")[0] == FREE
-
-
-def test_a_quarantine_for_another_reason_says_so(host: Host) -> None:
-    controls(host, quarantine=QUARANTINE)
-    controls(host, quarantine="gpu-1 in repair\n")
-    assert node(host, "gpu-1") == ("IDLE+DRAIN", "busbar: quarantine: in repair")
+def test_a_quarantine_drains_each_time_with_its_reason_of_now(host: Host) -> None:
+    for reason in ("RMA 7", "RMA 7", "in repair"):
+        controls(host, quarantine=f"gpu-1 {reason}\n")
+        assert node(host, "gpu-1") == ("IDLE+DRAIN", f"busbar: quarantine: {reason}")
+        if reason == "RMA 7":
+            controls(host)
+            assert node(host, "gpu-1")[0] == FREE
+    controls(host, quarantine="gpu-1 sold\n")
+    assert node(host, "gpu-1") == ("IDLE+DRAIN", "busbar: quarantine: sold")
 
 
 def test_a_node_that_others_have_set_down_is_so_after_its_quarantine_for_their_reason(host: Host) -> None:
@@ -232,11 +229,6 @@ def test_a_node_that_somebody_has_set_down_is_so_after_slurm_has_read_another_co
     assert not only(controls(host, cgroup_conf="new"), "scontrol")
     controls(host, cgroup_conf="newer")
     assert node(host, "gpu-1") == ("DOWN+DRAIN", "no power")
-
-
-def test_a_node_that_somebody_has_set_down_is_so_after_a_refused_configuration(host: Host) -> None:
-    controls(host)
-    set_node(host, "gpu-1", *BY_ADA_DOWN)
     refused(host, "nothing", cgroup_conf="refused")
     assert node(host, "gpu-1") == ("DOWN+DRAIN", "no power")
 
@@ -331,17 +323,14 @@ def configuration(host: Host) -> dict[str, str]:
 
 
 def test_a_slurm_conf_that_slurm_cannot_read_changes_no_file_and_no_node(host: Host) -> None:
+    refused(host, "nothing", **UNREADABLE)
+    assert not (host.root / "etc/slurm/slurm.conf").exists(), "not on a new host either"
     controls(host, users="user ada 5001\n")
     before = configuration(host)
     said = refused(host, "nothing", **UNREADABLE, slurmdbd_conf="")
     assert "Slurm refuses the new slurm.conf" in said and "unrecognized key: MaxJobCuont" in said
     assert configuration(host) == before
     assert not only(host.steps, "scontrol", "systemctl disable", "userdel")
-
-
-def test_a_slurm_conf_that_slurm_cannot_read_is_not_left_on_a_new_host(host: Host) -> None:
-    refused(host, "nothing", **UNREADABLE)
-    assert not (host.root / "etc/slurm/slurm.conf").exists()
 
 
 def test_files_that_slurmctld_refuses_give_way_to_the_former_and_removed_nodes_stay(host: Host) -> None:
@@ -458,7 +447,7 @@ DROP_IN = "/etc/systemd/system/slurmd.service.d/busbar.conf"
 HEALTH = "/usr/local/lib/busbar/slurm-health"
 
 
-def test_a_compute_host_starts_with_its_key_its_options_and_its_health_check(host: Host) -> None:
+def test_a_compute_host_starts_restarts_for_another_key_only_and_leaves_nothing_of_slurm(host: Host) -> None:
     steps = joins(host)
     in_order(
         steps,
@@ -470,13 +459,17 @@ def test_a_compute_host_starts_with_its_key_its_options_and_its_health_check(hos
     assert steps[-1] == RECORDED
     modes = host.files()
     assert (modes[KEY], modes[HEALTH], modes[DROP_IN]) == ("600", "755", "644")
-
-
-def test_jobs_of_a_compute_host_may_lock_all_memory_as_rdma_needs(host: Host) -> None:
-    joins(host)
     lines = (host.root / DROP_IN[1:]).read_text().splitlines()
     options = 'Environment="SLURMD_OPTIONS=--conf-server 10.0.0.1:6817"'
+    # Jobs may lock all memory, as RDMA needs.
     assert {options, "LimitMEMLOCK=infinity", "Restart=on-failure"} <= {*lines}
+    assert not [step for step in joins(host) if "start slurmd" in step]
+    again = [step for step in joins(host, slurm_key="next") if "start slurmd" in step]
+    assert again == ["systemctl restart slurmd"]
+    host.facts("slurm/member", {}, VERB="remove", **MEMBER)
+    assert host.steps[0] == "systemctl disable --now slurmd"
+    assert "apt-get purge -y libslurm slurm-client slurmd" in host.steps
+    assert host.files() == {}
 
 
 def test_a_running_slurmd_gets_the_options_of_another_release_without_a_restart(host: Host) -> None:
@@ -490,14 +483,6 @@ def test_a_running_slurmd_gets_the_options_of_another_release_without_a_restart(
     assert only(steps, *reloads) == [reloads[0]]
 
 
-def test_an_update_of_a_compute_host_restarts_it_for_another_key_only(host: Host) -> None:
-    joins(host)
-    assert not [step for step in joins(host) if "start slurmd" in step]
-    assert [step for step in joins(host, slurm_key="next") if "start slurmd" in step] == [
-        "systemctl restart slurmd"
-    ]
-
-
 def test_a_compute_host_that_somebody_has_set_down_is_so_after_a_restart(host: Host) -> None:
     joins(host)
     set_node(host, "gpu-1", *BY_ADA_DOWN)
@@ -507,11 +492,20 @@ def test_a_compute_host_that_somebody_has_set_down_is_so_after_a_restart(host: H
     assert (facts["state"], node(host, "gpu-1")) == ("DOWN+DRAIN", ("DOWN+DRAIN", "no power"))
 
 
-def test_a_compute_host_with_a_gpu_less_is_not_recorded(host: Host) -> None:
-    host.state("node.gpu-1", NODE.replace(":8(", ":7("))
+@pytest.mark.parametrize(
+    ("unit", "gpus", "fails", "said"),
+    [
+        ("slurmd", 7, "nothing", "the node has 7 GPUs in Slurm, expected 8"),
+        ("sackd", 8, "scontrol ping", "10.0.0.1:6817 is not responding. Fix: check port 6817 from here"),
+    ],
+)
+def test_a_host_that_is_not_ready_is_not_recorded(
+    host: Host, unit: str, gpus: int, fails: str, said: str
+) -> None:
+    host.state("node.gpu-1", NODE.replace(":8(", f":{gpus}("))
     given = {"slurm_key": "key", "health": "", "users": ""}
-    said = host.error("slurm/member", given, fails="nothing", VERB="install", **MEMBER, HOME_PATH="/home")
-    assert "the node has 7 GPUs in Slurm, expected 8" in said
+    values = {**MEMBER, "UNIT": unit, "HOME_PATH": "/home"}
+    assert said in host.error("slurm/member", given, fails=fails, VERB="install", **values)
     assert RECORDED not in host.steps
 
 
@@ -530,17 +524,5 @@ def test_a_user_has_a_home_and_keys_that_others_cannot_read_and_each_key_once(ho
     assert "userdel ada" in host.steps
 
 
-def test_a_removed_compute_host_has_nothing_of_slurm(host: Host) -> None:
-    joins(host)
-    host.facts("slurm/member", {}, VERB="remove", **MEMBER)
-    assert host.steps[0] == "systemctl disable --now slurmd"
-    assert "apt-get purge -y libslurm slurm-client slurmd" in host.steps
-    assert host.files() == {}
-
-
-def test_a_login_host_is_ready_when_its_controller_answers(host: Host) -> None:
+def test_a_login_host_starts_sackd(host: Host) -> None:
     assert "systemctl start sackd" in joins(host, unit="sackd")
-    values = {**MEMBER, "UNIT": "sackd", "HOME_PATH": "/home"}
-    given = {"slurm_key": "key", "health": "", "users": ""}
-    said = host.error("slurm/member", given, fails="scontrol ping", VERB="install", **values)
-    assert "the controller 10.0.0.1:6817 is not responding. Fix: check port 6817 from here" in said

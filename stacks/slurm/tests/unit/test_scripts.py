@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -166,16 +167,14 @@ printf '12 slurmstepd: [7.extern]\n13 slurmstepd: [7.0]\n' >steps; remove_member
 """
 
 
-def test_a_host_on_which_a_step_runs_is_not_removed(tmp_path: Path) -> None:
-    done = run("slurm/member", f"cd {tmp_path}; {STEPS % 'false'}")
-    assert done.returncode != 0 and done.stdout == ""
-    assert "steps of jobs run here: 7.0 7.extern; nothing was removed" in done.stderr
-
-
-def test_the_steps_of_a_host_are_ended_first_where_that_is_configured(tmp_path: Path) -> None:
-    done = run("slurm/member", f"cd {tmp_path}; {STEPS % 'true'}")
-    assert done.stdout.splitlines() == ["removed slurmd"], done.stderr
-    assert "scancel --nodelist=gpu-1" in done.stderr
+@pytest.mark.parametrize(("ends", "removed"), [("false", []), ("true", ["removed slurmd"])])
+def test_a_host_on_which_a_step_runs_is_removed_only_where_steps_are_to_be_ended(
+    tmp_path: Path, ends: str, removed: list[str]
+) -> None:
+    done = run("slurm/member", f"cd {tmp_path}; {STEPS % ends}")
+    assert (done.returncode == 0, done.stdout.splitlines()) == (bool(removed), removed), done.stderr
+    runs = "steps of jobs run here: 7.0 7.extern; nothing was removed"
+    assert ("scancel --nodelist=gpu-1" if removed else runs) in done.stderr
 
 
 USERS = """
@@ -250,17 +249,12 @@ def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Pa
     assert (tmp_path / "home" / "file").exists()
 
 
-def reason_of(text: str) -> str:
-    prelude = 'timeout() { printf \'%s\\n\' "$TEXT"; }; read_node a; printf \'%s|%s\' "$STATE" "$FOUND"'
-    return output("slurm/controller", prelude, TEXT=text)
-
-
-def test_the_reason_of_a_node_is_its_whole_line() -> None:
+@pytest.mark.parametrize("reason", ["", "fan x=3 State=y [ada@2026]"])
+def test_the_reason_of_a_node_is_its_whole_line(reason: str) -> None:
     shown = "NodeName=a CPUTot=1\n   State=IDLE+DRAIN ThreadsPerCore=1\n"
-    assert reason_of(shown) == "IDLE+DRAIN|"
-    assert (
-        reason_of(f"{shown}   Reason=fan x=3 State=y [ada@2026]\n") == "IDLE+DRAIN|fan x=3 State=y [ada@2026]"
-    )
+    shown += f"   Reason={reason}\n" if reason else ""
+    prelude = 'timeout() { printf \'%s\\n\' "$TEXT"; }; read_node a; printf \'%s|%s\' "$STATE" "$FOUND"'
+    assert output("slurm/controller", prelude, TEXT=shown) == f"IDLE+DRAIN|{reason}"
 
 
 def test_of_each_node_the_job_is_told_that_has_been_completing_for_longest() -> None:
@@ -389,26 +383,39 @@ def survey(prelude: str, **values: str) -> dict[str, object]:
     return found
 
 
-def test_the_survey_counts_processors_and_devices() -> None:
-    lscpu = "lscpu() { printf '# x\\n0,0\\n0,0\\n0,1\\n0,1\\n1,2\\n1,2\\n1,3\\n1,3\\n'; }; "
-    lscpu += "gpu_minors() { echo 0,1; };"
-    found = survey(lscpu)
-    assert (found["sockets"], found["cores"], found["threads"], found["gpu_minors"]) == (2, 2, 2, [0, 1])
-    uneven = survey("lscpu() { printf '0,0\\n0,1\\n1,2\\n'; }; gpu_minors() { :; };")
-    assert (uneven["sockets"], uneven["gpu_minors"]) == (0, [])
+FINDMNT = """findmnt() { [[ "$*" != *" -T /srv/home" ]] || printf 'ext4 /dev/sda\\nnfs4   nas:/home\\n'; };"""
+DEBS = 'dpkg-deb() { local name=${2##*client_}; echo "${name%%_*}"; }; cpu_shape() { echo 1 1 1; };'
+PROGRAMS = {"PROGRAMS": "all_reduce_perf all_gather_perf sendrecv_perf"}
+PYXIS = "nvslurm-plugin-pyxis_0.24.0-1_amd64.deb"
+# Functions in place of programs, values of the script, files in its folder, and what it finds.
+SURVEYS: list[tuple[str, dict[str, str], list[str], dict[str, Any]]] = [
+    ("lscpu() { printf '# x\\n0,0\\n0,0\\n0,1\\n0,1\\n1,2\\n1,2\\n1,3\\n1,3\\n'; }; "
+     "gpu_minors() { echo 0,1; };", {}, [], {"sockets": 2, "cores": 2, "threads": 2, "gpu_minors": [0, 1]}),
+    # Sockets with another number of cores each.
+    ("lscpu() { printf '0,0\\n0,1\\n1,2\\n'; }; gpu_minors() { :; };", {}, [],
+     {"sockets": 0, "gpu_minors": []}),
+    ("find_program() { [[ $1 == all_gather_perf ]]; };", PROGRAMS, [],
+     {"missing_programs": "all_reduce_perf and sendrecv_perf"}),
+    (FINDMNT, {"HOME_PATH": "/srv/home"}, [], {"home": "nfs4 nas:/home"}),
+    (DEBS, {"SLURM_PACKAGES": "{}"},
+     ["slurm-smd-client_24.05.1-1_amd64.deb", "slurm-smd-client_24.11.5-1_amd64.deb"],
+     {"available": "24.11.5-1"}),
+    ("", {"CONTAINERS": "{}"}, ["enroot_4.1.2-1_amd64.deb", PYXIS], {"missing_debs": ""}),
+    ("", {"CONTAINERS": "{}"}, ["enroot-hardened_4.1.2-1_amd64.deb"],
+     {"missing_debs": "nvslurm-plugin-pyxis*.deb"}),
+    ("", {"CONTAINERS": "{}"}, [], {"missing_debs": "enroot*.deb and nvslurm-plugin-pyxis*.deb"}),
+    ("", {}, [], {"missing_debs": ""}),
+]  # fmt: skip
 
 
-def test_the_survey_names_programs_that_the_measurement_would_not_find() -> None:
-    find = "find_program() { [[ $1 == all_gather_perf ]]; };"
-    found = survey(find, PROGRAMS="all_reduce_perf all_gather_perf sendrecv_perf")
-    assert found["missing_programs"] == "all_reduce_perf and sendrecv_perf"
-
-
-def test_the_survey_names_the_file_system_that_the_homes_are_on() -> None:
-    findmnt = (
-        """findmnt() { [[ "$*" != *" -T /srv/home" ]] || printf 'ext4 /dev/sda\\nnfs4   nas:/home\\n'; };"""
-    )
-    assert survey(findmnt, HOME_PATH="/srv/home")["home"] == "nfs4 nas:/home"
+@pytest.mark.parametrize(("prelude", "values", "files", "expected"), SURVEYS)
+def test_the_survey_reports_what_slurm_needs_to_know_of_a_host(
+    tmp_path: Path, prelude: str, values: dict[str, str], files: list[str], expected: dict[str, Any]
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    found = survey(prelude, **{key: value.format(tmp_path) for key, value in values.items()})
+    assert {key: found[key] for key in expected} == expected
 
 
 def test_a_slurm_that_others_have_configured_is_named_in_the_survey(tmp_path: Path) -> None:
@@ -432,30 +439,6 @@ def test_the_survey_has_the_name_that_slurmctld_keeps_its_state_for(
         (tmp_path / "clustername").write_text(written)
     text = scripts.part("slurm/survey").replace(" /var/lib/slurm/slurmctld/", f" {tmp_path}/")
     assert output("preflight", text.rstrip().removesuffix("slurm_report") + "slurm_cluster").strip() == name
-
-
-def test_the_survey_finds_the_newest_package_of_a_folder(tmp_path: Path) -> None:
-    for version in ("24.05.1-1", "24.11.5-1"):
-        (tmp_path / f"slurm-smd-client_{version}_amd64.deb").write_text(version)
-    debs = 'dpkg-deb() { cat "$2"; echo; }; cpu_shape() { echo 1 1 1; };'
-    assert survey(debs, SLURM_PACKAGES=str(tmp_path))["available"] == "24.11.5-1"
-
-
-@pytest.mark.parametrize(
-    ("files", "missing"),
-    [
-        (["enroot_4.1.2-1_amd64.deb", "nvslurm-plugin-pyxis_0.24.0-1_amd64.deb"], ""),
-        (["enroot-hardened_4.1.2-1_amd64.deb"], "nvslurm-plugin-pyxis*.deb"),
-        ([], "enroot*.deb and nvslurm-plugin-pyxis*.deb"),
-    ],
-)
-def test_the_survey_names_what_a_folder_lacks_for_containers(
-    files: list[str], missing: str, tmp_path: Path
-) -> None:
-    for name in files:
-        (tmp_path / name).touch()
-    assert survey("", CONTAINERS=str(tmp_path))["missing_debs"] == missing
-    assert survey("")["missing_debs"] == ""
 
 
 CONTAINER_PACKAGES = """
