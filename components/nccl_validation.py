@@ -14,6 +14,7 @@ from busbar.components.engine.cluster import (
     create_custom_resource,
     create_object,
     create_privileged_namespace,
+    uid_of,
 )
 from busbar.components.engine.helm import Installed
 from busbar.components.engine.hosts import stack_folder
@@ -83,7 +84,8 @@ class NcclValidation(pulumi.ComponentResource):
             spec,
             kubeconfig,
             pulumi.ResourceOptions(parent=self, depends_on=[mpi_job]),
-            triggers=[digest_in_first_folder(f"{name}-folder", asked, self)],
+            # A job that was made again, such as in a new cluster, has measured again.
+            triggers=[digest_in_first_folder(f"{name}-folder", asked, self), uid_of(mpi_job)],
             with_previous_result=True,
         )
         settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)

@@ -76,6 +76,12 @@ def create_custom_resource(
     )
 
 
+def uid_of(resource: pulumi.Resource) -> pulumi.Output[str | None]:
+    """The uid of a resource's object: an object that was made again has another one under the same name."""
+    metadata: pulumi.Output[Mapping[str, Any]] = pulumi.get(resource, "metadata")
+    return metadata.apply(lambda found: found.get("uid"))
+
+
 def create_privileged_namespace(
     name: str,
     namespace: str,

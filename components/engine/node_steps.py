@@ -134,10 +134,11 @@ async def fail_unless_ready(
     except (ApiError, TimedOut) as error:
         what = f"it is unknown whether servers and workers are running: {error}"
         cause = error.error if isinstance(error, TimedOut) else error
-        fix = Fix("see what does not run", ("verify", STACK))
-        if isinstance(cause, UnknownAuthority):
-            fix = read_kubeconfig_again(servers[0])
-        raise pulumi.RunError(with_fix(what, fix.on(stack))) from None
+        anew = isinstance(cause, UnknownAuthority)
+        next_step = (
+            read_kubeconfig_again(servers[0]) if anew else Fix("see what does not run", ("verify", STACK))
+        )
+        raise pulumi.RunError(with_fix(what, next_step.on(stack))) from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
     expected = sorted({*workers} - found.drained.keys())

@@ -11,7 +11,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 from pulumi_command import local
 
-from busbar.components.engine.cluster import create_custom_resource, create_object
+from busbar.components.engine.cluster import create_custom_resource, create_object, uid_of
 from busbar.components.frame import Installation
 from stacks.training.capability import GATE
 from stacks.training.package import networks, proof, storage, trainer
@@ -78,7 +78,7 @@ def create_claim(
         # Kubernetes keeps a claim that a pod uses; the pods are deleted with the namespace.
         deleted_with=None if config.keeps_claim else namespace,
     )
-    claim: Any = create_object("storage-claim", manifest, ResourceOptions.merge(on.after(namespace), mine))
+    claim = create_object("storage-claim", manifest, ResourceOptions.merge(on.after(namespace), mine))
     spec = storage.ClaimSpec(
         namespace=training.namespace,
         claim=manifest["metadata"]["name"],
@@ -88,7 +88,7 @@ def create_claim(
     )
     # A claim that was made again is not bound yet, even under the same name.
     opts = ResourceOptions(depends_on=[claim])
-    return on.step("storage-bind", "bind-claim", spec, opts, claim.metadata.uid)
+    return on.step("storage-bind", "bind-claim", spec, opts, uid_of(claim))
 
 
 class TrainingProof(pulumi.ComponentResource):
@@ -137,7 +137,8 @@ class TrainingProof(pulumi.ComponentResource):
             "collect",
             collect_spec(target, training, self.job, folder=folder),
             ResourceOptions(parent=self, depends_on=[job]),
-            # Another contract makes another output.
+            # A job that was made again has trained again. Another contract makes another output.
+            uid_of(job),
             f"contract {GATE.contract}",
         )
         self.result = collect.stdout.apply(read_summary)

@@ -46,7 +46,7 @@ def template(
     """
     made: list[Fields] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shm_size}}]
     mounts: list[Fields] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    limits = networks.resources(attached, launch)
+    limits: Fields = dict(networks.resources(attached, launch))
     own: Fields = {}
     if on_gpus:
         limits = {GPU_RESOURCE: launch.gpus, **launch.resources, **limits}

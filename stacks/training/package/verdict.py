@@ -25,7 +25,7 @@ from busbar.judge.nccl.checks.tables import warnings
 from busbar.judge.nccl.checks.transport import transport
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import Proof
-from busbar.judge.nccl.log.records import Banner, Preamble, Rank
+from busbar.judge.nccl.log.records import Banner, LogLine, Preamble, Rank
 from busbar.judge.nccl.log.records import Run as Table
 from busbar.judge.verdict import conclusion
 from busbar.models import OutputModel
@@ -186,12 +186,13 @@ def _judged_by_nccl(attempt: Attempt, want: Expectation) -> list[NcclCheck]:
 
     The banner and the average mark a complete log, which the program's line counts have shown.
     """
+    at = LogLine("", 0, "")
     listed = [
-        Rank(rank=host.first_rank + i, group=0, pid=0, host=host.pod, device=i, gpu=host.device, line=0)
+        Rank(rank=host.first_rank + i, group=0, pid=0, host=host.pod, device=i, gpu=host.device, at=at)
         for host in attempt.hosts
         for i in range(host.ranks)
     ]
-    table = Table(Preamble(banner=Banner(0, 0, 0, "", 0), ranks=listed), 0, avg="0")
+    table = Table(Preamble(banner=Banner(0, 0, 0, "", at), ranks=listed), 0, avg="0")
     proof = Proof(own=attempt.nccl.evidence, loose=Evidence())
     found = replace(build(attempt.nccl, want.fabric), tables={"training": [table]}, proof=proof)
     return [gate(found) for gate in ((*GATES, rails) if want.fabric.rails else GATES)]
