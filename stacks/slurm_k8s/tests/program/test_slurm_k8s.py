@@ -13,11 +13,12 @@ import pytest
 from pulumi.runtime import mocks
 from rich.console import Console
 
+from busbar.components import frame
 from busbar.outputs.contract import FORMAT
 from stacks.slurm_k8s.capability import GATE
 from stacks.slurm_k8s.package.outputs import summary
 from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
-from stacks.slurm_k8s.tests.support import CLUSTER, configured
+from stacks.slurm_k8s.tests.support import CLUSTER, SlurmCluster, configured, node
 from tests.program.answers import KUBECONFIG
 from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
 from tests.support.measured import outputs
@@ -209,6 +210,40 @@ def test_nodes_that_are_not_ready_fail_the_update_after_its_outputs_are_exported
     assert "Slurm is not ready for cluster site:\n  - gpu-2: no node of Slurm" in str(run.error)
     assert run.outputs["slurm_reasons"] == ["gpu-2: no node of Slurm"]
     assert up(printed=NOT_READY, probe={"enforce": False}).error is None
+
+
+def test_every_update_with_a_gate_ends_with_the_question_whether_slurm_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(frame, "check_after_deletions", lambda _, made, ready: asked.append((made, ready)))
+    assert up(probe={"run": 98}).error is None
+    assert up(probe={"run": 99, "enforce": False}).error is None
+    (made, ready), (_, without) = asked
+    assert [each.release for each in made if each.release] == [
+        "slurm-operator-crds",
+        "slurm-operator",
+        "slurm",
+    ]
+    [problem] = ready(SlurmCluster(node("h100-0")))
+    assert (problem.host, problem.what) == ("gpu-2", "no node of Slurm")
+    assert without is None
+
+
+def test_a_volume_that_cannot_be_changed_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = {"spec": {"resources": {"requests": {"storage": "4Gi"}}}}
+    controller = "/apis/apps/v1/namespaces/slurm/statefulsets/slurm-controller"
+    api = SlurmCluster(objects={controller: {"spec": {"volumeClaimTemplates": [claim]}}})
+
+    async def refuse(_: object, look: Any) -> None:
+        raise pulumi.RunError("\n".join(map(str, look(api))))
+
+    monkeypatch.setattr(frame, "refuse_changes", refuse)
+    run = up(state={"size": "9Gi"})
+    assert "state.size cannot be changed: the cluster was made with 4Gi, the file says 9Gi" in str(run.error)
+    assert created(run) == []
 
 
 def test_an_answer_that_cannot_be_read_is_not_a_pass() -> None:
