@@ -5,21 +5,22 @@ from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
+from pulumi_command import local
 
 from busbar.components.engine.local_command import from_project
 from busbar.components.frame import Installation, run
 from stacks.training.capability import CAPABILITY
 from stacks.training.package import target, trainer
 from stacks.training.package.components import (
-    TrainingProof,
     create_claim,
     create_networks,
+    create_proof,
     create_runtimes,
     create_volume,
 )
 from stacks.training.package.config import CONFIG, Training
 from stacks.training.package.networks import MULTUS
-from stacks.training.package.outputs import Outputs, build_outputs
+from stacks.training.package.outputs import Outputs, build_outputs, read_summary
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -56,14 +57,14 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     workers = [worker for each in targets.values() for worker in each.launch.workers]
     bound = create_claim(on, training, namespace, workers)
 
-    proofs: dict[str, TrainingProof] = {}
+    ready = [bound] if bound else []
+    proofs: dict[str, local.Command] = {}
     for pool, each in targets.items() if training.proof.enabled else ():
         # One pool at a time: together they would share switches, and so the bandwidth.
         after = on.after(*networks, *proofs.values())
-        ready = [bound] if bound else []
-        proofs[pool] = TrainingProof(on, training, each, PROJECT / "program", namespace, ready, after)
+        proofs[pool] = create_proof(on, training, each, PROJECT / "program", namespace, ready, after)
     return pulumi.Output.all(
-        results={pool: proof.result for pool, proof in proofs.items()},
+        results={pool: collected.stdout.apply(read_summary) for pool, collected in proofs.items()},
         trainer_version=of_trainer.version,
         runtimes=runtimes,
         multus_version=multus.version,

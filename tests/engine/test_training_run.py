@@ -40,7 +40,7 @@ PROGRAM = """
     namespace = kubernetes.core.v1.Namespace(
         "namespace", metadata={"name": "busbar-training"}, opts=opts
     )
-    components.TrainingProof(on, config, target, ROOT / "program", namespace, [], opts)
+    components.create_proof(on, config, target, ROOT / "program", namespace, [], opts)
 """
 
 

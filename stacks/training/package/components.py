@@ -12,12 +12,12 @@ from pulumi import ResourceOptions
 from pulumi_command import local
 
 from busbar.components.engine.cluster import create_custom_resource, create_object, uid_of
+from busbar.components.engine.hosts import stack_folder
 from busbar.components.frame import Installation
 from stacks.training.capability import GATE
 from stacks.training.package import networks, proof, storage, trainer
 from stacks.training.package.collect import collect_spec
 from stacks.training.package.config import Training
-from stacks.training.package.outputs import read_summary
 from stacks.training.package.target import Target
 
 
@@ -91,60 +91,39 @@ def create_claim(
     return on.step("storage-bind", "bind-claim", spec, opts, uid_of(claim))
 
 
-class TrainingProof(pulumi.ComponentResource):
-    """Makes the ConfigMap of the program, the Service of its ranks, the Job, and the collecting Command.
+def create_proof(
+    on: Installation[Training],
+    training: Training,
+    target: Target,
+    program: Path,
+    namespace: kubernetes.core.v1.Namespace,
+    ready: Sequence[pulumi.Resource],
+    opts: ResourceOptions,
+) -> local.Command:
+    """Register the ConfigMap of the program, the Service of its ranks, the Job, and the step that judges it.
 
     The job runs again when its request changes (workers, image, settings, `proof.run`), because its name is a
     digest of that. If only the expectation changes, the same log is judged again. Job and ConfigMap of a name
     never change: a changed program, script or manifest comes with the next run.
+
+    `program`: the folder of the training program. `namespace` is shared by the pools. `ready`: the resources
+    that must exist before a pod can mount the shared storage.
     """
-
-    result: pulumi.Output[Mapping[str, Any]]
-    """The verdict in short (stacks.training.package.outputs.summarize)."""
-    job: str
-    """The name of the Job."""
-
-    def __init__(
-        self,
-        on: Installation[Training],
-        training: Training,
-        target: Target,
-        program: Path,
-        namespace: kubernetes.core.v1.Namespace,
-        ready: Sequence[pulumi.Resource],
-        opts: ResourceOptions,
-    ) -> None:
-        """One pool. `program`: the folder of the training program. `namespace` is shared by the pools.
-
-        `ready`: the resources that must exist before a pod can mount the shared storage.
-        """
-        name = f"training-{target.pool}"
-        super().__init__("busbar:training:TrainingProof", name, None, opts)
-        manifests = proof.render(target, training, read_program(program))
-        self.job = manifests.name
-        # A namespace that stays because of its claim deletes nothing.
-        deleted_with = None if training.storage.keeps_claim else namespace
-        in_namespace = ResourceOptions(parent=self, depends_on=[namespace], deleted_with=deleted_with)
-        of_program = ResourceOptions.merge(in_namespace, ResourceOptions(ignore_changes=["data"]))
-        config_map = create_object(f"{name}-program", manifests.config_map, of_program)
-        service = create_object(f"{name}-service", manifests.service, in_namespace)
-        # The old job may still hold the GPUs that the new one needs, so it is deleted first.
-        of_job = ResourceOptions(depends_on=[config_map, service, *ready], ignore_changes=["spec"])
-        job = create_object(f"{name}-job", manifests.job, ResourceOptions.merge(in_namespace, of_job))
-        folder = f".busbar/{pulumi.get_stack()}/{target.pool}"
-        collect = on.step(
-            f"{name}-collect",
-            "collect",
-            collect_spec(target, training, self.job, folder=folder),
-            ResourceOptions(parent=self, depends_on=[job]),
-            # A job that was made again has trained again. Another contract makes another output.
-            uid_of(job),
-            f"contract {GATE.contract}",
-        )
-        self.result = collect.stdout.apply(read_summary)
-        self.register_outputs({"result": self.result, "job": self.job})
-
-
-def read_program(folder: Path) -> dict[str, str]:
-    """File name -> text of every Python file in the folder."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
+    name = f"training-{target.pool}"
+    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(program.glob("*.py"))}
+    manifests = proof.render(target, training, files)
+    # A namespace that stays because of its claim deletes nothing.
+    deleted_with = None if training.storage.keeps_claim else namespace
+    inside = ResourceOptions(depends_on=[namespace], deleted_with=deleted_with)
+    opts = ResourceOptions.merge(opts, inside)
+    of_program = ResourceOptions.merge(opts, ResourceOptions(ignore_changes=["data"]))
+    config_map = create_object(f"{name}-program", manifests.config_map, of_program)
+    service = create_object(f"{name}-service", manifests.service, opts)
+    # The old job may still hold the GPUs that the new one needs, so it is deleted first.
+    of_job = ResourceOptions(depends_on=[config_map, service, *ready], ignore_changes=["spec"])
+    job = create_object(f"{name}-job", manifests.job, ResourceOptions.merge(opts, of_job))
+    folder = f"{stack_folder()}/{target.pool}"
+    spec = collect_spec(target, training, manifests.name, folder=folder)
+    # A job that was made again has trained again. Another contract makes another output.
+    triggers = uid_of(job), f"contract {GATE.contract}"
+    return on.step(f"{name}-collect", "collect", spec, ResourceOptions(depends_on=[job]), *triggers)
