@@ -171,7 +171,7 @@ class Slurm(OnCluster):
     update: Update = Update()
     """How an update replaces slurmd pods."""
     removal: Removal = Removal()
-    """What a destroy does with jobs."""
+    """The treatment of jobs by a destroy."""
     timeout_seconds: Seconds = 900
     """Time until all nodes must be idle in Slurm, in seconds."""
 

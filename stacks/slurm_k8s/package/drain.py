@@ -35,7 +35,7 @@ class SlurmDrain:
             self.slurm.drain(node.name, self.reason)
 
     def released(self) -> bool | Pending:
-        """Whether Slurm starts no jobs there, and none runs. A node that is gone or down has none."""
+        """True if Slurm starts no jobs there, and none runs. A node that is gone or down has none."""
         node = self._node()
         if node is None or "DOWN" in node.states:
             return True

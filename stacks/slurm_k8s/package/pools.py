@@ -27,7 +27,7 @@ class Pool:
 
     @property
     def needs_memlock(self) -> bool:
-        """Whether its jobs register memory with HCAs."""
+        """True if its jobs register memory with HCAs."""
         return self.launch.transport != "socket"
 
 

@@ -175,7 +175,7 @@ def ready(api: ProxyApi, spec: ReadySpec, clock: Clock, progress: ProgressCallba
 
 
 def works(slurm: Slurm, cluster: ClusterOutputs, api: ProxyApi) -> list[Finding]:
-    """What keeps jobs from running now (busbar.capability.Capability.ready). Raises ApiError."""
+    """Find what keeps jobs from running now (busbar.capability.Capability.ready). Raises ApiError."""
     if lacking := [*refusals(cluster, slurm)]:
         what = f"the nodes that Slurm needs are not known: {slurm.cluster} {lacking[0]}"
         return [Finding((CLUSTER,), what, kind="unknown")]
@@ -185,7 +185,7 @@ def works(slurm: Slurm, cluster: ClusterOutputs, api: ProxyApi) -> list[Finding]
 
 
 def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, SlurmNode]) -> Iterator[Finding]:
-    """What keeps jobs from running; `known`: Node -> its node of Slurm. Raises ApiError."""
+    """Find what keeps jobs from running; `known`: Node -> its node of Slurm. Raises ApiError."""
     waits = {
         pod["spec"].get("nodeName", ""): f": pod {issue}"
         for pod in slurm.worker_pods()

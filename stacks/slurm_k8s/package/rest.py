@@ -77,7 +77,7 @@ class SlurmNode:
 
     @property
     def of_program(self) -> bool:
-        """Whether the reason is that of an update or of the operator, who are the user slurm."""
+        """True if the reason is that of an update or of the operator, who are the user slurm."""
         return self.by == USER and (self.reason == UPDATE or self.reason.startswith(OF_OPERATOR))
 
     @property
@@ -107,7 +107,7 @@ class SlurmNode:
 
     @property
     def idle(self) -> bool:
-        """Whether it runs no jobs and starts them."""
+        """True if it runs no jobs and starts them."""
         return "IDLE" in self.states and not self.problem
 
 
@@ -273,7 +273,7 @@ def pod_host(pod: JsonObject) -> str:
 
 
 def transient(error: ApiError) -> bool:
-    """Whether slurmrestd, its Service or its key may only not be there yet."""
+    """True if slurmrestd, its Service or its key may only not be there yet."""
     return error.transient or error.not_found
 
 

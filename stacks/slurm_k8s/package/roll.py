@@ -131,7 +131,7 @@ class Worker:
 
     @property
     def of_update(self) -> bool:
-        """Whether an update has drained it."""
+        """True if an update has drained it."""
         node = self.node
         return bool(node and node.of_program and node.reason == UPDATE and "DRAIN" in node.states)
 
@@ -354,7 +354,7 @@ class Roll:
             self.progress(f"{timeout}; its record stays in Slurm until the next update")
 
     def _settled(self) -> bool | Pending:
-        """Whether the operator has read the NodeSets, and made or removed pods for them."""
+        """True if the operator has read the NodeSets, and made or removed pods for them."""
         pods = [each.nodeset for each in self._read() if not each.ending]
         for each in self._nodesets():
             name, wanted = each["metadata"]["name"], each["spec"].get("replicas")

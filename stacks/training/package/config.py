@@ -150,7 +150,7 @@ class Training(OnCluster):
     training_operator: TrainingOperator = TrainingOperator()
     """Kubeflow Training Operator v1, for PyTorchJobs."""
     removal: Removal = Removal()
-    """What a destroy does with running jobs."""
+    """The treatment of running jobs by a destroy."""
 
 
 def _findings(training: Training) -> Iterator[Finding]:

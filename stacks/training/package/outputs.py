@@ -190,6 +190,6 @@ def _notes(outputs: Outputs, folder: Path | None) -> Iterator[tuple[str, str]]:
 
 
 def _is_of(entry: Mapping[str, Any], verdict: Any) -> bool:
-    """Whether the outputs of a pool were made from this verdict."""
+    """True if the outputs of a pool were made from this verdict."""
     again = summarize(Verdict.model_validate(verdict))
     return all(again.get(key) == value for key, value in entry.items() if key not in (_LOCATION, _SIMULATED))

@@ -96,17 +96,17 @@ class Storage(ConfigModel):
 
     @property
     def is_shared(self) -> bool:
-        """Whether all workers see the same files."""
+        """True if all workers see the same files."""
         return self.mode != "none"
 
     @property
     def has_claim(self) -> bool:
-        """Whether pods mount the storage by a PersistentVolumeClaim of this stack."""
+        """True if pods mount the storage by a PersistentVolumeClaim of this stack."""
         return self.mode in ("class", "nfs")
 
     @property
     def keeps_claim(self) -> bool:
-        """Whether a destroy leaves the claim, because only the claim leads to the data."""
+        """True if a destroy leaves the claim, because only the claim leads to the data."""
         return self.mode == "class"
 
 

@@ -86,23 +86,18 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
         "readinessProbe": {"tcpSocket": {"port": _SSH_PORT}, "periodSeconds": 2},
     }
     launcher = {**container, "env": [*container["env"], _HOSTFILE_ENV]}
+    nodes, first = (
+        {**template, "spec": {**template["spec"], "containers": [each]}} for each in (node, launcher)
+    )
+    # These numbers are for a TrainJob without numNodes; otherwise Trainer sets both.
+    number = {"parallelism": others, "completions": others}
     jobs = [
-        {
-            "name": _JOB,
-            "template": {
-                # These numbers are for a TrainJob without numNodes; otherwise Trainer sets both.
-                "spec": {
-                    "parallelism": others,
-                    "completions": others,
-                    "template": _with_container(template, node),
-                }
-            },
-        },
+        {"name": _JOB, "template": {"spec": {**number, "template": nodes}}},
         {
             "name": "launcher",
             # mpirun does not wait for an sshd that does not run yet.
             "dependsOn": [{"name": _JOB, "status": "Ready"}],
-            "template": {"metadata": _STEP, "spec": {"template": _with_container(template, launcher)}},
+            "template": {"metadata": _STEP, "spec": {"template": first}},
         },
     ]
     policy = {
@@ -148,10 +143,6 @@ def _pod_template(
         # The group of the user reads the key that Trainer mounts.
         spec["securityContext"] = {"fsGroup": user}
     return made
-
-
-def _with_container(template: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
-    return {**template, "spec": {**template["spec"], "containers": [container]}}
 
 
 def _runtime(

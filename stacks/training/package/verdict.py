@@ -34,7 +34,7 @@ from stacks.training.package.log import Attempt, Checkpoint, Timing, TrainingLog
 from stacks.training.package.target import Expectation
 
 SCHEMA: Literal[2] = 2
-"""Of verdict.json."""
+"""The schema of verdict.json."""
 
 GB, MIB = 1e9, 1 << 20
 # Number of steps at each end for the mean loss: one step's loss depends on its batch.

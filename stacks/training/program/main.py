@@ -103,7 +103,7 @@ def _run(args: argparse.Namespace, device: torch.device, local_rank: int, messag
 
 
 def _announce(args: argparse.Namespace, model: Chain, device: torch.device) -> None:
-    """What is run, then who takes part: one record per host, whose ranks have consecutive numbers."""
+    """Print what is run, then who takes part: a record per host, whose ranks have consecutive numbers."""
     emit(
         "start",
         schema=SCHEMA,
