@@ -150,7 +150,7 @@ class Training(OnCluster):
     training_operator: TrainingOperator = TrainingOperator()
     """Kubeflow Training Operator v1, for PyTorchJobs."""
     removal: Removal = Removal()
-    """The treatment of running jobs by a destroy."""
+    """The treatment of jobs by a destroy."""
 
 
 def _findings(training: Training) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The output of the run: records of one JSON object per line, NCCL's messages, digests of gradients, and times.
+"""The output of the run: records of one JSON object per line, messages of NCCL, digests of gradients, times.
 
 Rank 0 alone prints; stacks/training/package/log.py reads it. Times are in seconds, sizes in bytes.
 """
