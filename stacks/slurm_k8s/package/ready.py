@@ -15,7 +15,7 @@ from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, lasting, wait_until
-from busbar.models import StrictModel
+from busbar.models import OutputModel, StrictModel
 from busbar.operations.verify import CLUSTER
 from busbar.outputs import ClusterOutputs
 from busbar.text import listed
@@ -78,7 +78,7 @@ PROBED = "busbar/slurm-probe"
 """Annotation of a NodeSet: the Probe of its pool that passed last, as JSON."""
 
 
-class Probe(StrictModel):
+class Probe(OutputModel):
     """The last probe of a pool that passed, in the outputs too.
 
     `passed_at`: its time in UTC; "" if none has ever passed. `nodes`: the number of nodes that it ran on.
