@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.hosts.scripts import values_of
 from tests.program.answers import performed
 from tests.program.harness import Run
 from tests.support.clusters import site
+from tests.support.host_commands import values_of
 
 ENDPOINT = "https://k8s.example.org:6443"
 

@@ -73,5 +73,5 @@ def test_credentials_that_cannot_be_read_are_refused_without_showing_them(value:
 
 
 def test_what_is_valid_but_risky_is_a_warning_of_the_update() -> None:
-    run = performed(site(servers=1))
-    assert any(message.startswith("hosts.servers: with one server") for message in run.messages)
+    run = performed(site(workers={"h100": 1}))
+    assert any(message.startswith("hosts.workers: with one worker") for message in run.messages)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from busbar.hosts.scripts import values_of
 from tests.program.answers import healthy, performed
 from tests.program.harness import COMMAND, ROOT, Run, run_program
 from tests.support.clusters import site
+from tests.support.host_commands import values_of
 
 ISSUER = {
     "issuer": {"url": "https://login.example.com", "audiences": ["kubernetes"]},

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from pulumi.runtime import mocks
 
-from busbar.hosts.scripts import values_of
 from busbar.outputs.contract import summarize
 from busbar.preflight.spec import Spec
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, RELEASE, Answer, Run, run_program, texts
 from tests.support.clusters import H100_POOL, host, host_key, site
+from tests.support.host_commands import values_of
 from tests.support.verdicts import passing
 
 PROGRAM = """

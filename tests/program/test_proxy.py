@@ -6,10 +6,10 @@ import base64
 import json
 from typing import Any
 
-from busbar.hosts import scripts
 from tests.program.answers import performed
 from tests.program.harness import COMMAND, Run
 from tests.support.clusters import host, site
+from tests.support.host_commands import values_of
 
 URL = "http://proxy.example.com:3128"
 STEPS = {
@@ -28,7 +28,7 @@ def with_nfs(**sections: Any) -> Run:
 def test_downloads_packages_and_the_units_of_k3s_have_the_proxy() -> None:
     run = with_nfs(http_proxy={"url": URL})
     commands = {each.name: each.inputs for each in run.custom if each.type == COMMAND}
-    given = {name: scripts.values_of(each["create"]) for name, each in commands.items()}
+    given = {name: values_of(each["create"]) for name, each in commands.items()}
     assert {name for name, values in given.items() if values.get("https_proxy") == URL} == STEPS
     payloads = {name: json.loads(each["stdin"].splitlines()[0]) for name, each in commands.items()}
     assert {name for name, payload in payloads.items() if "proxy" in payload} == {

@@ -9,13 +9,13 @@ from collections import Counter
 import pytest
 
 from busbar.hosts import scripts
-from busbar.hosts.scripts import values_of
 from busbar.manifests.image_pull import ImagePull
 from busbar.operations.preparation import Preparation
 from busbar.operations.removal import HostRemoval, Teardown
 from tests.program.answers import performed
 from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run
 from tests.support.clusters import H100_POOL, all_operators, site
+from tests.support.host_commands import values_of
 
 # The namespace is shared by the measurements of all pools, whose images are pulled before these begin.
 OF_THE_FABRIC = {"busbar-nccl-namespace", "busbar-nccl-a-image", "busbar-nccl-b-image"}

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from busbar.hosts import scripts
 from tests.support.api_server import ApiServer, api_server
 from tests.support.clusters import VARIED_SECRETS, varied_site
 from tests.support.engine_site import CORE, EngineSite, Step, plain, resources
+from tests.support.host_commands import values_of
 from tests.unit.hosts.recorded import Host
 
 STATE = Path(__file__).with_name("state.json.xz")
@@ -107,7 +107,7 @@ def files_of(state: Mapping[str, Any], folder: Path) -> str:
     steps: dict[tuple[str, str], dict[str, Any]] = {}
     for each in resources(state):
         inputs = plain(each.get("inputs", {}))
-        values = scripts.values_of(inputs.get("create") or "")
+        values = values_of(inputs.get("create") or "")
         script = values.get("BUSBAR_SCRIPT", "").rpartition("-")[0]
         if script in SERVICES:
             # Server 1 begins the cluster, and the others join it.
