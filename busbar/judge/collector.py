@@ -166,9 +166,9 @@ class Collector(ABC, Generic[Log, V]):
     def judge(self, log: Log, outcome: JobOutcome, missing: Sequence[str] = ()) -> V:
         """Judge a log. `missing`: the parts of it that could not be read, one sentence each."""
 
-    @abstractmethod
     def progress_text(self, line: bytes) -> str | None:
         """The text to show of a line while a user waits; None for nothing."""
+        return None
 
     @abstractmethod
     def report(self, verdict: V) -> str:

@@ -223,9 +223,6 @@ class StageCollector(Collector[StageLog, StageVerdict]):
                     self.progress(f"stage {group.stage}: {done} of {len(self._groups)} groups have run")
         return self.log
 
-    def progress_text(self, line: bytes) -> str | None:
-        return None
-
     def judge(self, log: StageLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> StageVerdict:
         reasons = [*missing, *([] if outcome.succeeded else outcome.reasons)]
         if missing:
