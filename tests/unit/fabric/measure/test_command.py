@@ -128,17 +128,6 @@ def test_a_node_that_nobody_has_left_out_keeps_a_run_from_a_pass(
     assert bool(cluster.created) == (code == 0)
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [((), 2), (("--nodes", "gpu-1"), 0), (("--expect-nodes", "1"), 0)]
-)
-def test_one_node_alone_is_measured_only_by_its_name_or_number(
-    cluster: Foreign, words: tuple[str, ...], code: int
-) -> None:
-    del cluster.objects["/api/v1/nodes/gpu-2"]
-    done = measured("--dry-run", *words)
-    assert done.exit_code == code, done.output
-
-
 def test_a_dry_run_prints_objects_and_the_source_of_each_value_and_creates_nothing(cluster: Foreign) -> None:
     third(cluster)
     done = measured("--dry-run", "--expect-nodes", "2")

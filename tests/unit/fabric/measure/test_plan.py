@@ -82,12 +82,8 @@ def test_the_job_is_that_of_a_stack_with_the_label_of_the_run_on_all_objects_and
 
 def test_the_expectation_is_that_of_the_profile_on_the_nodes_that_were_found() -> None:
     expectation = Expectation.model_validate(planned(two()).collect_spec("folder").expectation)
-    assert (expectation.nodes, expectation.gpu, expectation.rails, expectation.rate_gbps) == (
-        2,
-        "H100",
-        8,
-        400,
-    )
+    assert (expectation.nodes, expectation.gpu) == (2, "H100")
+    assert (expectation.rails, expectation.rate_gbps) == (8, 400)
     assert expectation.transport == "gpudirect-rdma"
 
 
@@ -278,18 +274,13 @@ def test_many_nodes_that_cannot_be_measured_are_one_finding() -> None:
     assert finding.startswith("3 of 16 Nodes with GPUs cannot be measured: gpu-1 (not Ready), gpu-2 (")
 
 
-def test_a_cordoned_node_that_was_named_is_refused() -> None:
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True))
-    assert refused(cluster, "gpu-1,gpu-2") == ["gpu-2 is cordoned. Fix: exclude it with --nodes"]
-
-
-def test_a_node_that_nvsentinel_has_cordoned_is_refused_with_its_reason() -> None:
-    held = gpu_node("gpu-2", cordoned=True)
-    held["metadata"]["labels"] |= {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
-    cluster = Foreign(gpu_node("gpu-1"), held)
-    assert refused(cluster, "gpu-1,gpu-2") == [
-        "gpu-2 is cordoned by NVSentinel. Fix: exclude it with --nodes"
-    ]
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [({}, "cordoned"), ({"k8saas.nvidia.com/cordon-by": "NVSentinel"}, "cordoned by NVSentinel")],
+)
+def test_a_cordoned_node_that_was_named_is_refused(labels: dict[str, str], why: str) -> None:
+    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True, labels=labels))
+    assert refused(cluster, "gpu-1,gpu-2") == [f"gpu-2 is {why}. Fix: exclude it with --nodes"]
 
 
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
