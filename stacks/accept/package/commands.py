@@ -29,45 +29,29 @@ def _option(name: str, value: str, text: str, **more: Any) -> Any:
 
 
 _FILE: Any = {"exists": True, "dir_okay": False}
-CriteriaFile = Annotated[
-    Path | None, _option("--criteria", "FILE", "acceptance.yaml; default: the default rows.")
-]
+CriteriaFile = Annotated[Path | None, _option("--criteria", "FILE", "acceptance.yaml; default: all rows.")]
 Idle = Annotated[bool, typer.Option("--idle", help="Take only free nodes; any pod that needs them ends it.")]
-Document = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
-]
+_FOLDER = typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
+Document = Annotated[Path, _FOLDER]
 Key = Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")]
 Signers = Annotated[Path | None, _option("--signers", "FILE", "OpenSSH's allowed_signers.", **_FILE)]
 Cabling = Annotated[Path | None, _option("--cabling", "FILE", "Design of it: CSV, node,hca,switch,port.")]
 Soak = Annotated[str | None, _option("--soak", "HOURS", "Load on each pool, 1h to 168h; default: none.")]
 Storage = Annotated[str | None, _option("--storage", "PATH", "Folder that all workers share.")]
-Training = Annotated[
-    Path | None,
-    _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False),
-]
-DcgmImage = Annotated[
-    str | None, _option("--dcgm-image", "IMAGE", "Image with DCGM and bash; default: DCGM of the hosts.")
-]
+_PROOF = _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False)
+Training = Annotated[Path | None, _PROOF]
+DcgmImage = Annotated[str | None, _option("--dcgm-image", "IMAGE", "Image of DCGM; default: DCGM of hosts.")]
 SomeStack = Annotated[str | None, stack_argument()]
-Kubeconfig = Annotated[
-    Path | None, _option("--kubeconfig", "FILE", "Of a cluster that busbar did not make, for STACK.", **_FILE)
-]
+_FOREIGN = _option("--kubeconfig", "FILE", "Of a cluster that busbar did not make, for STACK.", **_FILE)
+Kubeconfig = Annotated[Path | None, _FOREIGN]
 Listed = Annotated[Path | None, _option("--hosts", "FILE", "With --kubeconfig: list of hosts, for SSH.")]
-Settings = Annotated[
-    Path | None, _option("--settings", "FILE", "With --kubeconfig: YAML with keys of `validation`.")
-]
-AgreedCriteria = Annotated[
-    Path | None,
-    _option("--criteria", "FILE", "Criteria that were agreed on; other ones are refused.", **_FILE),
-]
-SignedBy = Annotated[
-    list[str] | None, _option("--signed-by", "NAME", "Must have signed, by --signers; repeatable.")
-]
+Settings = Annotated[Path | None, _option("--settings", "FILE", "With --kubeconfig: keys of `validation`.")]
+_AGREED = _option("--criteria", "FILE", "Criteria that were agreed on; other ones are refused.", **_FILE)
+AgreedCriteria = Annotated[Path | None, _AGREED]
+SignedBy = Annotated[list[str] | None, _option("--signed-by", "NAME", "Must have signed; repeatable.")]
 ClusterId = Annotated[str | None, _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")]
-MachinesFile = Annotated[
-    Path | None,
-    _option("--machines", "FILE", "A machine id or a serial per line; other machines are refused.", **_FILE),
-]
+_MACHINES = _option("--machines", "FILE", "A machine id or a serial per line; others are refused.", **_FILE)
+MachinesFile = Annotated[Path | None, _MACHINES]
 ReportFile = Annotated[Path | None, _option("--report", "PATH", "Write the page of this release there.")]
 For = Annotated[str | None, _option("--for", "STACK", "Stack that sets the thresholds.")]
 

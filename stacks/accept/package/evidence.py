@@ -180,6 +180,10 @@ class Judged:
         return found
 
 
+Logs = dict[tuple[str, str, str], Judged]
+"""Stage, pool and segment -> the judged log."""
+
+
 @dataclass(frozen=True)
 class Runs:
     """The runs of a job on one or two nodes each, judged by this release: GB/s, or None without a result.
@@ -261,13 +265,16 @@ def read_json(path: Path) -> Any:
 
 
 class Evidence:
-    """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted."""
+    """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted.
 
-    def __init__(self, folder: Path, running: Stage | None = None) -> None:
+    RUNNING: a stage that counts as ended. KNOWN: logs that were judged before, to which others are added.
+    """
+
+    def __init__(self, folder: Path, running: Stage | None = None, known: Logs | None = None) -> None:
         self.folder = folder / FOLDER
         self._running = running
         self._runs: dict[tuple[str, str], list[Runs]] = {}
-        self._judged: dict[tuple[str, str, str], Judged | None] = {}
+        self._judged = {} if known is None else known
 
     @cached_property
     def begun(self) -> Begun:
@@ -286,7 +293,7 @@ class Evidence:
         return self.read(Printed, f"{stage}/{PRINTED}") or Printed(run=self.begun.run, hosts={})
 
     def stage(self, name: str) -> Stage | None:
-        """A stage that has ended; None if it has not. The stage that asks counts as ended."""
+        """A stage that has ended; None if it has not."""
         found = self.read(Stage, f"{name}/{STAGE}")
         if self._running and self._running.stage == name:
             found = self._running
@@ -343,9 +350,9 @@ class Evidence:
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""
         key = stage, pool, part
-        if key not in self._judged:
-            self._judged[key] = self._judge(*key)
-        return self._judged[key]
+        if key not in self._judged and (found := self._judge(*key)):
+            self._judged[key] = found
+        return self._judged.get(key)
 
     def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
         with self._opened(stage, pool, part) as (archive, where, record):

@@ -301,11 +301,12 @@ def rails_of(pool: Pool, reports: Mapping[str, Report]) -> Rails:
     }
 
 
-def _unread(asked: Question, rails: Rails) -> list[str]:
-    """The nodes without a report, and the rails without a GUID."""
-    names = _names(asked.pool, asked.reports)
-    silent = [name for name in asked.pool.workers if name not in rails]
-    return silent + [f"{node} {hca}" for node, hcas in rails.items() for hca in names if hca not in hcas]
+def _seen(asked: Question) -> tuple[Fabric, Rails, list[str]]:
+    """The fabric, the rails, and the nodes without a report and rails without a GUID. Raises Untrusted."""
+    rails, names = rails_of(asked.pool, asked.reports), _names(asked.pool, asked.reports)
+    unread = [name for name in asked.pool.workers if name not in rails]
+    unread += [f"{node} {hca}" for node, hcas in rails.items() for hca in names if hca not in hcas]
+    return _fabric(asked.evidence), rails, unread
 
 
 def _judged(bad: list[str], open_: list[str], good: str, how: str = "") -> Finding:
@@ -341,9 +342,8 @@ _row = partial(kind, required=has_infiniband, uses=("inventory",))
 
 @_row("cabling.rails", "each rail is in its leaf and port")
 def _rails(asked: Question) -> Finding:
-    fabric, design, groups = _fabric(asked.evidence), _design(asked.evidence), asked.pool.rail_groups
-    rails = rails_of(asked.pool, asked.reports)
-    open_ = _unread(asked, rails)
+    fabric, rails, open_ = _seen(asked)
+    design, groups = _design(asked.evidence), asked.pool.rail_groups
     if design:
         cables, _ = of_design(fabric, design, _hcas(asked.reports))
         placed = {cable.near for cable in cables}
@@ -361,7 +361,7 @@ def _rails(asked: Question) -> Finding:
 
 @_row("cabling.uplinks", "no link between switches is missing or swapped")
 def _uplinks(asked: Question) -> Finding:
-    fabric, rails = _fabric(asked.evidence), rails_of(asked.pool, asked.reports)
+    fabric, rails, _ = _seen(asked)
     _, between = of_design(fabric, _design(asked.evidence), {})
     leaves = {far.at for near, far in fabric.built(rails).items() if near not in fabric.links}
     bad = [*faults(fabric, between), *few_uplinks(fabric, leaves), *additional(fabric, between, leaves)]
@@ -386,8 +386,7 @@ def _without_link(fabric: Fabric, rails: Rails) -> list[str]:
 
 @_row("cabling.speed", "no link is below its width or rate", expects=expected_rate)
 def _speed(asked: Question) -> Finding:
-    fabric, rate = _fabric(asked.evidence), asked.pool.required.rate_gbps
-    rails = rails_of(asked.pool, asked.reports)
+    (fabric, rails, unread), rate = _seen(asked), asked.pool.required.rate_gbps
     ends = {End(node, hca): guid for node, hcas in rails.items() for hca, guid in hcas.items()}
     links = {end: fabric.hcas[guid] for end, guid in ends.items() if guid in fabric.hcas}
     low = [
@@ -395,7 +394,7 @@ def _speed(asked: Question) -> Finding:
         for end, link in links.items()
         if link.gbps < rate
     ]
-    open_ = _unread(asked, rails) + _without_link(fabric, rails)
+    open_ = unread + _without_link(fabric, rails)
     return _judged([*low, *slow(fabric)], open_, f"{counted(len(links), 'rail')} at {rate:g} Gb/s")
 
 

@@ -531,11 +531,12 @@ def soak_all(on: Running) -> dict[str, str]:
 
 
 def _soak(on: Running, pool: str, iterations: int) -> None:
-    wanted = on.pools[pool]
+    wanted, known = on.pools[pool], kept.Logs()
     asked = 3600 * wanted.soak_hours
     while True:
         so_far = kept.Stage(run=on.run, stage=SOAK, began=on.begun.began, ended=now())
-        done = Evidence(on.folder, so_far)
+        # A log of many ranks takes seconds to judge, and a week has many.
+        done = Evidence(on.folder, so_far, known)
         try:
             jobs, intervals = segments_of(done, pool), intervals_of(done, pool)
             watched = watched_of(done, pool)

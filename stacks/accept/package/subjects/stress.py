@@ -248,21 +248,19 @@ def in_pods(on: Running, pool: str, image: str) -> Printed:
 
 def _follow(on: Running, plan: Pods, deadline: Deadline) -> dict[str, dict[str, Any]]:
     """Node -> what its pod has printed, or why it has not, once no pod can print more."""
-    pods, since = dict[str, JsonObject](), dict[str, float]()
+    pods = dict[str, JsonObject]()
 
-    def can_print(name: str, pod: JsonObject) -> bool:
-        issues = [*issues_of(pod)]
-        if not any(issue.persistent for issue in issues):
-            since.pop(name, None)
-        elif deadline.elapsed - since.setdefault(name, deadline.elapsed) >= PERSISTENT_SECONDS:
-            return False
-        return phase(pod) not in ENDED and not any(issue.permanent for issue in issues)
+    def can_print(pod: JsonObject) -> bool:
+        # All pods begin with the deadline: what persists until then keeps a pod from its test.
+        is_late, issues = deadline.elapsed >= PERSISTENT_SECONDS, [*issues_of(pod)]
+        given_up = any(issue.permanent or (is_late and issue.persistent) for issue in issues)
+        return phase(pod) not in ENDED and not given_up
 
     def ended() -> Pending | None:
         found = on.api.list(f"{plan.inside}/pods")
         pods.clear()
         pods.update((pod["metadata"]["name"], pod) for pod in found)
-        running = [name for name, pod in pods.items() if can_print(name, pod)]
+        running = [pod for pod in found if can_print(pod)]
         state = f"dcgmi diag on {counted(len(running), 'node')}"
         return Pending(state, POLL_SECONDS + len(pods) / PODS_PER_SECOND) if running else None
 

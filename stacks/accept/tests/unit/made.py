@@ -158,7 +158,7 @@ def keep_log(
 
 
 def job_of(
-    names: Sequence[str], settings: dict[str, Any] | None = None, **env: str
+    names: Sequence[str], settings: dict[str, Any] | None = None, /, **env: str
 ) -> tuple[NcclJob, Validation]:
     """The job of these runs on all workers. SETTINGS: keys of the validation."""
     made, _ = site_of()
@@ -479,6 +479,21 @@ def result(folder: Path, row: str) -> SimpleNamespace:
     [only] = [each for each in contract.default(facts).rows if each.id == row]
     hashes = document.hashes_of(files_of(folder))
     return SimpleNamespace(**kinds.result(only, Evidence(folder), hashes))
+
+
+def judged(folder: Path, row: str, outcome: str, reason: str) -> SimpleNamespace:
+    """The result of a row, which must have this outcome, and this text in its reason."""
+    found = result(folder, row)
+    assert (found.result, reason in found.reason) == (outcome, True), found.reason
+    return found
+
+
+def programs(folder: Path, bodies: dict[str, str]) -> None:
+    """Programs of a host, each with its body in bash."""
+    folder.mkdir(exist_ok=True)
+    for name, body in bodies.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
 
 
 def sums(folder: Path) -> None:

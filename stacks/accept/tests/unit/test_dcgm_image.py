@@ -108,8 +108,7 @@ def test_what_a_pod_has_not_shown_is_named_with_its_node(
 ) -> None:
     nodes.status["worker-2"] = status
     run_stage(stress.STAGE, on)
-    found = made.result(on.folder, DIAG)
-    assert (found.result, named in found.reason) == (result, True), found.reason
+    made.judged(on.folder, DIAG, result, named)
     assert nodes.left == []
 
 
@@ -175,9 +174,7 @@ def test_the_script_of_a_pod_starts_the_host_engine(tmp_path: Path, answers: str
         "nv-hostengine": f"touch {tmp_path}/started",
         "dcgmi": f"[[ $1 == discovery ]] || exec echo '{{}}'; [[ -e {tmp_path}/started ]] && {answers}",
     }
-    for name, body in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+    made.programs(tmp_path, programs)
     done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH ENGINE=start ENGINE_SECONDS=0; stress")
     assert named in done.stdout + done.stderr
 

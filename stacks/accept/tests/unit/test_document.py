@@ -93,7 +93,7 @@ def test_a_signature_by_a_certificate_does_not_replace_that_of_its_key(
     signed: Path, keys: Path, tmp_path: Path, agent: Any
 ) -> None:
     public = shutil.copy(keys / "seller.pub", tmp_path / "key.pub")
-    ssh_keygen("-q", "-s", str(keys / "stranger"), "-I", "seller", "-n", "seller", public)
+    ssh_keygen("-q", "-s", str(keys / "stranger"), "-I", "seller", "-n", "seller", str(public))
     agent(shutil.copy(keys / "seller", tmp_path / "key"))
     words = ("-Y", "sign", "-f", str(tmp_path / "key-cert.pub"), "-n", NAMESPACE)
     certified = _signer(ssh_keygen(*words, data=(signed / "SHA256SUMS").read_bytes()))

@@ -87,8 +87,7 @@ def test_where_no_host_sees_the_fabric_the_rows_are_not_run_and_say_why(
 ) -> None:
     hosts.answers = {"all": {"fabric": answer}}
     run_stage(cabling.STAGE, on)
-    found = made.result(on.folder, "cabling.h100.rails")
-    assert (found.result, why in found.reason) == ("not run", True), found.reason
+    made.judged(on.folder, "cabling.h100.rails", "not run", why)
 
 
 def test_a_pool_without_infiniband_has_no_cabling_and_does_not_need_one(on: Running) -> None:
@@ -217,10 +216,9 @@ def test_a_folder_that_cannot_be_shared_storage_is_refused(path: str, stack: Pat
 
 def script(call: str, folder: Path, *, programs: dict[str, str] | None = None, **values: str) -> Any:
     """What the script of the hosts prints, with these programs in FOLDER."""
-    for name, body in (programs or {}).items():
-        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-        (folder / name).chmod(0o755)
-    call = f"PATH={folder}:$PATH {call}" if programs else call
+    if programs:
+        made.programs(folder, programs)
+        call = f"PATH={folder}:$PATH {call}"
     return json.loads(output("accept/measure", call, FOLDER=str(folder), RUN="accept-1", **values))
 
 

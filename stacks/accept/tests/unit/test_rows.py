@@ -219,8 +219,7 @@ def test_a_fault_of_a_node_fails_and_a_fact_that_it_does_not_tell_leaves_the_row
     folder: Path, kind: str, result: str, change: Callable[[Hosts], None]
 ) -> None:
     made.inventory(folder, change)
-    found = made.result(folder, ROWS[kind])
-    assert (found.result, "worker-2" in found.reason) == (result, True), found.reason
+    made.judged(folder, ROWS[kind], result, "worker-2")
 
 
 def cabled(change: Callable[[Net], object]) -> Callable[[Path], None]:
@@ -255,8 +254,7 @@ def test_a_fault_of_the_cabling_fails_its_row_and_is_named(
     folder: Path, kind: str, change: Callable[[Net], object], named: str
 ) -> None:
     cabled(change)(folder)
-    found = made.result(folder, f"cabling.h100.{kind}")
-    assert (found.result, named in found.reason) == ("fail", True), found.reason
+    made.judged(folder, f"cabling.h100.{kind}", "fail", named)
 
 
 def lost(net: Net, leaf: str) -> None:
@@ -274,25 +272,21 @@ def test_a_leaf_without_uplinks_is_named_and_what_is_behind_it_is_not_known(fold
     assert made.result(folder, "cabling.h100.uplinks").result == "fail", "the design has its uplinks"
     undesigned(folder, {"worker-1": "su-1", "worker-2": "su-1"})
     for row in ("cabling.h100.rails", "cabling.h100.uplinks"):
-        found = made.result(folder, row)
-        assert (found.result, "the leaf of mlx5_4" in found.reason) == ("unknown", True), found.reason
+        made.judged(folder, row, "unknown", "the leaf of mlx5_4")
 
 
 def test_a_rail_without_a_link_leaves_speed_and_uplinks_unknown(folder: Path) -> None:
     cabled(lambda net: net.unplug(RAIL))(folder)
     for row in ("cabling.h100.speed", "cabling.h100.uplinks"):
-        found = made.result(folder, row)
-        assert (found.result, "mlx5_3 of worker-2, without a link" in found.reason) == ("unknown", True)
+        made.judged(folder, row, "unknown", "mlx5_3 of worker-2, without a link")
 
 
 def test_an_additional_cable_between_leaves_is_named(folder: Path) -> None:
     cabled(lambda net: net.plug(("leaf-0-1", 60), ("leaf-0-2", 60)))(folder)
     link = "the link from leaf-0-1 port 60 to leaf-0-2 port 60"
-    found = made.result(folder, "cabling.h100.uplinks")
-    assert (found.result, f"{link} is not in the design" in found.reason) == ("fail", True), found.reason
+    made.judged(folder, "cabling.h100.uplinks", "fail", f"{link} is not in the design")
     undesigned(folder, {"worker-1": "su-1", "worker-2": "su-1"})
-    found = made.result(folder, "cabling.h100.uplinks")
-    assert (found.result, f"{link} joins two leaves" in found.reason) == ("fail", True), found.reason
+    made.judged(folder, "cabling.h100.uplinks", "fail", f"{link} joins two leaves")
 
 
 def test_fewer_nodes_than_were_agreed_on_fail_and_are_counted(folder: Path) -> None:
@@ -339,8 +333,7 @@ def undesigned(folder: Path, groups: dict[str, str]) -> None:
 
 def test_without_a_design_the_rail_groups_serve_and_the_row_says_what_they_do_not_see(folder: Path) -> None:
     undesigned(folder, {"worker-1": "su-1", "worker-2": "su-1"})
-    found = made.result(folder, "cabling.h100.rails")
-    assert (found.result, "cables exchanged on one leaf" in found.reason) == ("pass", True)
+    made.judged(folder, "cabling.h100.rails", "pass", "cables exchanged on one leaf")
     cabled(lambda net: net.swap(RAIL, OTHER))(folder)
     assert made.result(folder, "cabling.h100.rails").result == "unknown", "one of two is not most"
     assert "cables exchanged between them are not seen" in made.result(folder, "cabling.h100.uplinks").reason
@@ -364,8 +357,7 @@ def test_a_rail_that_the_design_does_not_name_leaves_the_row_unknown(folder: Pat
     made.begun(
         folder, cabling="".join(line for line in text.splitlines(True) if "worker-2,mlx5_3" not in line)
     )
-    found = made.result(folder, "cabling.h100.rails")
-    assert (found.result, "worker-2 mlx5_3 (not in the design)" in found.reason) == ("unknown", True)
+    made.judged(folder, "cabling.h100.rails", "unknown", "worker-2 mlx5_3 (not in the design)")
 
 
 def failing(test: str, severity: int | None, gpu: int = 3) -> Callable[[Hosts], None]:
@@ -441,8 +433,7 @@ def test_a_gpu_that_was_throttled_under_stress_is_named(
 ) -> None:
     hosts = {"worker-1": made.stressed(), "worker-2": made.stressed(clocks=clocks)}
     made.printed(folder, "stress", hosts)
-    found = made.result(folder, ROWS["stress.clocks"])
-    assert (found.result, named in found.reason) == (result, True), found.reason
+    made.judged(folder, ROWS["stress.clocks"], result, named)
 
 
 OTHER_MOUNT = "/mnt/data 10.0.0.6:/data nfs4"
@@ -461,16 +452,14 @@ def test_a_folder_that_is_not_the_same_on_all_nodes_fails_and_is_not_measured(
     folder: Path, values: Hosts, named: str
 ) -> None:
     made.printed(folder, "storage", {"worker-1": made.stored(), "worker-2": made.stored(**values)})
-    found = made.result(folder, ROWS["storage.mount"])
-    assert (found.result, named in found.reason) == ("fail", True), found.reason
+    made.judged(folder, ROWS["storage.mount"], "fail", named)
     assert made.result(folder, ROWS["storage.read"]).result == "not run"
 
 
 def test_a_folder_on_the_root_file_system_is_no_shared_storage(folder: Path) -> None:
     hosts = {name: made.stored(mount="/ /dev/sda1 ext4") for name in made.WORKERS}
     made.printed(folder, "storage", hosts)
-    found = made.result(folder, ROWS["storage.mount"])
-    assert (found.result, "on the root file system" in found.reason) == ("fail", True)
+    made.judged(folder, ROWS["storage.mount"], "fail", "on the root file system")
 
 
 def test_storage_is_judged_by_the_sum_of_all_nodes_at_once(folder: Path) -> None:
@@ -492,8 +481,7 @@ def test_storage_is_judged_by_the_sum_of_all_nodes_at_once(folder: Path) -> None
 @pytest.mark.parametrize("kind", ["storage.write", "storage.read", "storage.iops"])
 def test_a_node_without_a_figure_of_fio_leaves_the_row_unknown(folder: Path, kind: str, figure: Any) -> None:
     made.printed(folder, "storage", {"worker-1": made.stored(), "worker-2": made.stored(**{"fio-2": figure})})
-    found = made.result(folder, ROWS[kind])
-    assert (found.result, "worker-2" in found.reason) == ("unknown", True), found.reason
+    made.judged(folder, ROWS[kind], "unknown", "worker-2")
 
 
 def of(name: str, value: float, *, runs: range) -> Any:
@@ -546,8 +534,7 @@ def test_a_log_decides_its_rows(
     folder: Path, stage: str, log: Any, row: str, result: str, value: float | None, reason: str
 ) -> None:
     made.collective(folder, stage, **log)
-    found = made.result(folder, row)
-    assert (found.result, reason in found.reason) == (result, True), found.reason
+    found = made.judged(folder, row, result, reason)
     assert found.value == (None if value is None else pytest.approx(value, abs=0.1))
 
 
@@ -575,8 +562,7 @@ def test_a_slow_path_fails_its_row_and_one_without_a_result_is_not_run(
     folder: Path, change: Callable[[Found], None], result: str, reason: str
 ) -> None:
     made.paths(folder, change)
-    row = made.result(folder, ROWS["paths.slow"])
-    assert (row.result, reason in row.reason) == (result, True), row.reason
+    made.judged(folder, ROWS["paths.slow"], result, reason)
 
 
 def test_what_nccls_own_diagnostics_print_becomes_a_row(folder: Path) -> None:
@@ -610,8 +596,7 @@ def test_a_log_of_another_run_other_nodes_or_another_time_is_no_evidence(
     folder: Path, change: Any, why: str
 ) -> None:
     made.collective(folder, "collectives", change=change)
-    found = made.result(folder, ROWS["collectives.proof"])
-    assert (found.result, why in found.reason) == ("unknown", True), found.reason
+    made.judged(folder, ROWS["collectives.proof"], "unknown", why)
 
 
 def test_the_inventory_of_another_run_is_no_evidence(folder: Path) -> None:

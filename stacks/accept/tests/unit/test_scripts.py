@@ -12,6 +12,7 @@ from typing import Any
 from busbar.hosts import scripts
 from stacks.accept.package.evidence import machine_of
 from stacks.accept.package.subjects import soak
+from stacks.accept.tests.unit import made
 from tests.support import h200
 from tests.unit.hosts.bash import output
 
@@ -22,10 +23,7 @@ LINKS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t 
 
 def reported(tmp_path: Path, smi: str) -> dict[str, Any]:
     """The report, where SMI is the body of a function nvidia-smi."""
-    (tmp_path / "smi").mkdir()
-    program = tmp_path / "smi/nvidia-smi"
-    program.write_text(f"#!/bin/bash\n{smi}\n")
-    program.chmod(0o755)
+    made.programs(tmp_path / "smi", {"nvidia-smi": smi})
     set_up = f"PATH={tmp_path}/smi:$PATH; INFINIBAND={tmp_path}/infiniband\n"
     found: dict[str, Any] = json.loads(output("preflight", set_up + scripts.part("accept/inventory")))
     return found
@@ -102,7 +100,6 @@ def sampled(
 ) -> list[dict[str, Any]]:
     """The samples of a host; BETWEEN runs after each, and SMI is the body of nvidia-smi."""
     programs, loops_left = folder / "programs", folder / "loops"
-    programs.mkdir()
     count = f"read -r n <{loops_left}; echo $((n - 1)) >{loops_left}"
     own = {
         "nvidia-smi": smi or f"case $1 in nvlink) ;; *) cat {folder}/gpus ;; esac",
@@ -110,9 +107,7 @@ def sampled(
         "systemctl": f"cat {folder}/invocation",
         "sleep": f"{between}\n{count}; ((n > 1)) || kill $PPID",
     }
-    for name, body in own.items():
-        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
-        (programs / name).chmod(0o755)
+    made.programs(programs, own)
     (folder / "gpus").write_text(STATES)
     loops_left.write_text(f"{loops}\n")
     values = f"PATH={programs}:$PATH INFINIBAND={folder}/hcas FILE={folder}/samples"
