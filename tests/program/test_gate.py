@@ -32,14 +32,39 @@ def test_a_pass_is_exported_and_the_update_succeeds() -> None:
     assert cluster.nccl["h100"].verdict_file == ".busbar/test/h100/verdict.json"
 
 
-def test_a_failed_validation_fails_the_update_with_its_reasons_and_keeps_the_outputs() -> None:
-    done = run(lambda _: failing("GDRDMA is missing on 3 channels"))
-    assert isinstance(done.error, pulumi.RunError)
-    assert "GDRDMA is missing on 3 channels" in str(done.error)
-    assert done.outputs["nccl_passed"] is False
-    assert done.outputs["nccl_busbw_gbps"] == 46.9
-    assert done.outputs["nccl_reasons"] == ["GDRDMA is missing on 3 channels"]
-    assert "kubeconfig" in done.outputs
+UNREADABLE = "the output of `busbar nccl collect` cannot be read"
+
+
+def one_pool_fails(job: str) -> dict[str, Any]:
+    return failing("half of the rails are missing") if "-b-" in job else passing()
+
+
+# What the collectors print, sections of the site, the only reason, and the measured bandwidth.
+NO_PASS: list[tuple[Verdicts, dict[str, Any], str, float | None]] = [
+    (lambda _: failing("GDRDMA is missing on 3 channels"), {}, "GDRDMA is missing on 3 channels", 46.9),
+    (lambda _: unknown("the launcher never started"), {}, "the launcher never started", None),
+    (one_pool_fails, {"workers": {"a": 2, "b": 2, "c": 2}}, "pool b: half of the rails are missing", 46.9),
+    *((lambda _, text=text: text, {}, UNREADABLE, None)  # type: ignore[misc]
+      for text in ("", "Killed\n", "[]", "{}", '{"passed": "yes"}')),
+    (lambda _: failing("slow"), {"validation": {"enforce": False}}, "slow", 46.9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verdict", "sections", "reason", "busbw"), NO_PASS)
+def test_what_is_no_pass_fails_the_update_if_that_is_enforced_and_keeps_the_outputs(
+    verdict: Verdicts, sections: dict[str, Any], reason: str, busbw: float | None
+) -> None:
+    done = run(verdict, **sections)
+    if "validation" in sections:
+        assert done.error is None
+    else:
+        assert isinstance(done.error, pulumi.RunError) and reason in str(done.error)
+    assert done.outputs["nccl_passed"] is False and "kubeconfig" in done.outputs
+    assert done.outputs.get("nccl_busbw_gbps") == busbw
+    [said] = done.outputs["nccl_reasons"]
+    assert reason in said
+    pools = sections.get("workers", {"h100": 2})
+    assert reason == UNREADABLE or {*ClusterOutputs.from_dict(done.outputs).nccl} == {*pools}
 
 
 @pytest.mark.parametrize("passed", [True, False])
@@ -47,39 +72,6 @@ def test_workers_that_are_not_configured_any_more_leave_only_a_cluster_that_has_
     done = run(lambda _: passing() if passed else failing())
     steps = {resource.name for resource in done.custom}
     assert ("busbar-control-plane-stale-nodes" in steps) is passed
-
-
-@pytest.mark.parametrize("printed", ["", "Killed\n", "[]", "{}", '{"passed": "yes"}'])
-def test_a_collector_that_does_not_print_a_verdict_is_not_a_pass(printed: str) -> None:
-    done = run(lambda _: printed)
-    assert isinstance(done.error, pulumi.RunError)
-    assert done.outputs["nccl_passed"] is False
-    (reason,) = done.outputs["nccl_reasons"]
-    assert "the output of `busbar nccl collect` cannot be read" in reason
-
-
-def test_no_evidence_fails_the_update() -> None:
-    done = run(lambda _: unknown("the launcher never started"))
-    assert isinstance(done.error, pulumi.RunError)
-    assert "nccl_busbw_gbps" not in done.outputs
-    assert done.outputs["nccl_reasons"] == ["the launcher never started"]
-
-
-def test_one_failed_pool_of_three_fails_the_update_and_makes_the_headline() -> None:
-    done = run(
-        lambda name: failing("half of the rails are missing") if "-b-" in name else passing(),
-        workers={"a": 2, "b": 2, "c": 2},
-    )
-    assert isinstance(done.error, pulumi.RunError)
-    assert done.outputs["nccl_reasons"] == ["pool b: half of the rails are missing"]
-    assert done.outputs["nccl_busbw_gbps"] == 46.9
-    assert set(ClusterOutputs.from_dict(done.outputs).nccl) == {"a", "b", "c"}
-
-
-def test_without_enforcement_a_failed_validation_is_exported_and_the_update_succeeds() -> None:
-    done = run(lambda _: failing(), validation={"enforce": False})
-    assert done.error is None
-    assert done.outputs["nccl_passed"] is False
 
 
 def test_the_preview_of_a_first_update_neither_fails_nor_warns() -> None:
@@ -112,11 +104,9 @@ def test_a_server_that_fails_keeps_back_later_servers_and_all_that_uses_the_clus
     assert not [name for name in begun if name.startswith(("busbar-kubernetes", "busbar-gpu-operator"))]
 
 
-OF_HOSTS = ("busbar-load-balancer@lb-1", "busbar-nfs-server@lb-1", "busbar-worker@gpu-2")
-OF_THE_CLUSTER = (
-    "busbar-control-plane-rejoin",
-    "busbar-control-plane-nodes",
-    "busbar-control-plane@server-3",
+STEPS = (
+    *("busbar-load-balancer@lb-1", "busbar-nfs-server@lb-1", "busbar-worker@gpu-2"),
+    *("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane@server-3"),
     "busbar-control-plane-taints",
 )
 
@@ -124,15 +114,7 @@ OF_THE_CLUSTER = (
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        *(
-            (step, INCOMPLETE)
-            for step in (
-                *OF_THE_CLUSTER,
-                "busbar-load-balancer@lb-1",
-                "busbar-nfs-server@lb-1",
-                "busbar-worker@gpu-2",
-            )
-        ),
+        *((step, INCOMPLETE) for step in STEPS),
         ("busbar-control-plane-stale-nodes", UNFINISHED),
     ],
 )

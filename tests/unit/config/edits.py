@@ -38,7 +38,8 @@ def edited(edits: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
 def value_at(loaded: Any, path: str) -> Any:
     """The value at the path of a loaded configuration."""
     for step in _steps(path):
-        loaded = loaded[step] if isinstance(loaded, list | dict) else getattr(loaded, str(step))
+        inside = isinstance(step, int) or isinstance(loaded, dict)
+        loaded = loaded[step] if inside else getattr(loaded, str(step))
     return loaded
 
 

@@ -27,19 +27,12 @@ def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> Non
     spec = manifest["spec"]
     assert spec["slotsPerWorker"] == 8
     assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
-    assert spec["runPolicy"] == {
-        "cleanPodPolicy": "Running",
-        "backoffLimit": 0,
-        "activeDeadlineSeconds": 1800,
+    policy = {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": 1800}
+    assert spec["runPolicy"] == policy
+    roles = {
+        role: (part["replicas"], part["restartPolicy"]) for role, part in spec["mpiReplicaSpecs"].items()
     }
-    assert {role: part["replicas"] for role, part in spec["mpiReplicaSpecs"].items()} == {
-        "Launcher": 1,
-        "Worker": 4,
-    }
-    assert {role: part["restartPolicy"] for role, part in spec["mpiReplicaSpecs"].items()} == {
-        "Launcher": "Never",
-        "Worker": "Never",
-    }
+    assert roles == {"Launcher": (1, "Never"), "Worker": (4, "Never")}
     pod = worker(manifest)
     assert pod["runtimeClassName"] == "nvidia"
     container = pod["containers"][0]
@@ -146,13 +139,8 @@ def test_workers_go_one_to_a_node_and_only_to_the_nodes_of_the_pool() -> None:
     manifest = mpijob.render(job(nodes=2))
     affinity = worker(manifest)["affinity"]
     terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert terms == [
-        {
-            "matchExpressions": [
-                {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1", "worker-2"]}
-            ]
-        }
-    ]
+    hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1", "worker-2"]}
+    assert terms == [{"matchExpressions": [hostname]}]
     (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert apart["topologyKey"] == "kubernetes.io/hostname"
     assert apart["labelSelector"]["matchLabels"] == {

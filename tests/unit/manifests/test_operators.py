@@ -20,11 +20,15 @@ HELM_VALUES = Path(__file__).resolve().parents[3] / "helm_values"
 TAINT = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
 
+def gpu_values(site: Cluster) -> Any:
+    return GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+
+
 def test_what_the_stack_says_wins_mappings_are_merged_and_lists_replaced() -> None:
     site = cluster(
         gpu_operator={"values": {"toolkit": {"env": [], "enabled": False}, "driver": {"enabled": True}}}
     )
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    made = gpu_values(site)
     assert made["toolkit"] == {"env": [], "enabled": False}
     assert made["driver"] == {"enabled": True, "rdma": {"enabled": True, "useHostMofed": True}}
 
@@ -33,20 +37,18 @@ def test_there_is_one_node_feature_discovery() -> None:
     """Two of them overwrite each other's labels; the GPU Operator brings it."""
     site = cluster()
     assert NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)["nfd"] == {"enabled": False}
-    gpu = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    gpu = gpu_values(site)
     assert "nfd" not in gpu, "the default: enabled"
 
 
 def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
-    site = cluster()
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    made = gpu_values(cluster())
     assert "tolerations" not in made["daemonsets"]
     assert "worker" not in made["node-feature-discovery"]
 
 
 def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_pool_is_tainted() -> None:
-    site = cluster({"taints": [TAINT]})
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(site.pools.values()))
+    made = gpu_values(cluster({"taints": [TAINT]}))
     assert made["daemonsets"]["rollingUpdate"] == {"maxUnavailable": "25%"}
 
 

@@ -108,36 +108,33 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
     assert found.outcome.errors and found.nodes == {"gpu-1": "Ready"}
 
 
+HCAS = "nvidia.com/hostdev"
+
+
 @pytest.mark.parametrize(
-    ("node", "says"),
+    ("changes", "says"),
     [
-        (replace(NODE, ready=False), "its Node is not Ready"),
+        ({"ready": False}, "its Node is not Ready"),
         (
-            replace(NODE, unschedulable=True),
+            {"unschedulable": True},
             "its Node is cordoned. Fix: when the cause is repaired: kubectl uncordon gpu-1",
         ),
         (
-            replace(NODE, taints=(NodeTaint("repair", "fan", "NoSchedule"),)),
+            {"taints": (NodeTaint("repair", "fan", "NoSchedule"),)},
             "taint repair=fan:NoSchedule is not in the configuration. Fix: if nobody needs it: "
             "kubectl taint node gpu-1 repair=fan:NoSchedule-",
         ),
+        ({"reported": ("GpuXid (79)", "KernelDeadlock")}, "condition GpuXid (79); condition KernelDeadlock"),
+        ({"name": "other"}, "no Node in the cluster"),
         (
-            replace(NODE, reported=("GpuXid of NVSentinel (79)", "KernelDeadlock")),
-            "condition GpuXid of NVSentinel (79); condition KernelDeadlock",
+            {"allocatable": OFFERED | {"nvidia.com/hostdev": "7"}},
+            f"{HCAS}: 7 allocatable, 8 rails on the host",
         ),
-        (replace(NODE, name="other"), "no Node in the cluster"),
-        (
-            replace(NODE, allocatable={"nvidia.com/gpu": "8", "nvidia.com/hostdev": "7"}),
-            "nvidia.com/hostdev: 7 allocatable, 8 rails on the host",
-        ),
-        (
-            replace(NODE, allocatable={"nvidia.com/hostdev": "8"}),
-            "nvidia.com/gpu: 0 allocatable, 8 on the host",
-        ),
+        ({"allocatable": {HCAS: "8"}}, "nvidia.com/gpu: 0 allocatable, 8 on the host"),
     ],
 )
-def test_a_node_that_takes_no_jobs_is_named_with_the_reason(node: Node, says: str) -> None:
-    found = workers(having(node))
+def test_a_node_that_takes_no_jobs_is_named_with_the_reason(changes: dict[str, Any], says: str) -> None:
+    found = workers(having(replace(NODE, **changes)))
     assert (found.are_well, found.nodes) == (False, {"gpu-1": says})
 
 

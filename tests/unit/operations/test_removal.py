@@ -101,15 +101,39 @@ def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
     assert "--preserve-config" in str(raised.value), "without it, the engine deletes the stack file"
 
 
-def test_a_host_that_refuses_the_key_is_alive_and_its_removal_fails() -> None:
-    async def scenario() -> None:
-        async with machine(printing({}, []), login=STRANGER) as port, machine(printing({}, [])) as front:
-            await removal.remove_host(
-                spec(at(port, "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
-            )
+def remove(commands: list[str], *, closed: bool = False, **kind: Any) -> str | None:
+    """Remove a worker that is such a machine, beside a load balancer that answers; None: it was removed."""
 
-    with pytest.raises(ScriptError, match=r"refuses the SSH key.*pulumi state delete` of worker-w-1"):
-        asyncio.run(scenario())
+    async def scenario() -> str | None:
+        answer = kind.pop("answer", printing({}, commands))
+        async with machine(answer, **kind) as port, machine(printing({}, [])) as front:
+            worker = at(CLOSED_PORT if closed else port, "w-1", "worker")
+            return await removal.remove_host(spec(worker, at(front, "lb-1", "lb")), lambda _: None)
+
+    return asyncio.run(scenario())
+
+
+MOUNTED = printing({}, [], status=1, stderr="busbar: w-1: something is still mounted. Fix: x\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ({"login": STRANGER}, r"refuses the SSH key.*pulumi state delete` of worker-w-1"),
+        ({"closed": True}, "refuses the connection"),
+        ({"answer": MOUNTED}, "w-1: k3s-agent failed: something is still mounted"),
+    ],
+)
+def test_a_host_that_is_alive_is_removed_or_its_removal_fails(kind: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScriptError, match=said):
+        remove([], **kind)
+
+
+def test_another_machine_at_the_address_is_not_touched_and_the_host_is_given_up() -> None:
+    commands: list[str] = []
+    missed = remove(commands, key=STRANGER)
+    assert missed is not None and "another host key" in missed
+    assert commands == []
 
 
 def test_a_note_of_a_host_in_another_encoding_than_utf8_does_not_break_the_connection() -> None:
@@ -126,17 +150,6 @@ def test_a_note_of_a_host_in_another_encoding_than_utf8_does_not_break_the_conne
 
     asyncio.run(scenario())
     assert said == ["busbar: w-1: gel\ufffdscht"]
-
-
-def test_a_machine_without_sshd_is_alive_and_its_removal_fails() -> None:
-    async def scenario() -> None:
-        async with machine(printing({}, [])) as front:
-            await removal.remove_host(
-                spec(at(CLOSED_PORT, "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
-            )
-
-    with pytest.raises(ScriptError, match="refuses the connection"):
-        asyncio.run(scenario())
 
 
 def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
@@ -156,30 +169,6 @@ def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
             await removal.remove_host(through, lambda _: None)
 
     with pytest.raises(ScriptError, match="refuses the connection"):
-        asyncio.run(scenario())
-
-
-def test_another_machine_at_the_address_is_not_touched_and_the_host_is_given_up() -> None:
-    commands: list[str] = []
-
-    async def scenario() -> str | None:
-        async with machine(printing({}, commands), key=STRANGER) as port, machine(printing({}, [])) as front:
-            return await removal.remove_host(
-                spec(at(port, "w-1", "worker"), at(front, "lb-1", "lb")), lambda _: None
-            )
-
-    missed = asyncio.run(scenario())
-    assert missed is not None and "another host key" in missed
-    assert commands == []
-
-
-def test_a_removal_that_fails_on_a_living_host_is_an_error_with_its_reason() -> None:
-    async def scenario() -> None:
-        broken = printing({}, [], status=1, stderr="busbar: w-1: something is still mounted. Fix: x\n")
-        async with machine(broken) as port:
-            await removal.remove_host(spec(at(port, "w-1", "worker")), lambda _: None)
-
-    with pytest.raises(ScriptError, match="w-1: k3s-agent failed: something is still mounted"):
         asyncio.run(scenario())
 
 

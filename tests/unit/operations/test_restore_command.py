@@ -92,38 +92,32 @@ def test_while_an_update_runs_nothing_is_restored(
     assert asked == [(PLAN.servers, "busbar restore prod", True)]
 
 
-def test_nodes_that_do_not_come_back_fail_the_command(
-    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run(*_: Any) -> restore.Restored:
-        return restore.Restored({}, ("gpu-1",))
+@pytest.mark.parametrize(
+    ("step", "outcome", "code", "said"),
+    [
+        ("restore", restore.Restored({}, ("gpu-1",)), 1, "Nodes that are not Ready: gpu-1"),
+        (
+            "restore",
+            KeyboardInterrupt(),
+            130,
+            "interrupted; K3s may be stopped on servers. Fix: run the same command again",
+        ),
+        ("plan", RestoreError("no snapshot x; no changes made"), 1, "error: no snapshot x; no changes made"),
+    ],
+)
+def test_a_restore_that_does_not_end_well_says_so(
+    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch, step: str, outcome: Any,
+    code: int, said: str,
+) -> None:  # fmt: skip
+    async def ends(*_: Any, **__: Any) -> Any:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
-    monkeypatch.setattr(restore, "restore", run)
+    monkeypatch.setattr(restore, step, ends)
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
-    assert (done.exit_code, restored) == (1, [])
-    assert "Nodes that are not Ready: gpu-1" in done.stderr
-
-
-def test_a_refusal_is_one_message_and_exit_code_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def plan(*_: Any, **__: Any) -> RestorePlan:
-        raise RestoreError("no snapshot x; no changes made")
-
-    monkeypatch.setattr(restore, "plan", plan)
-    done = call("restore", "prod", "--snapshot", "x", "--yes")
-    assert done.exit_code == 1
-    assert "error: no snapshot x; no changes made" in done.stderr
-
-
-def test_an_interruption_says_how_to_go_on(
-    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run(*_: Any) -> restore.Restored:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(restore, "restore", run)
-    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
-    assert (done.exit_code, restored) == (130, [])
-    assert "interrupted; K3s may be stopped on servers. Fix: run the same command again" in done.stderr
+    assert (done.exit_code, restored) == (code, [])
+    assert said in done.stderr
 
 
 def _state(*found: Snapshot) -> ServerState:

@@ -116,7 +116,7 @@ XID = "condition GpuXid of NVSentinel (79)"
          "its Node is drained: fan (by anna); it was uncordoned later", None),
     ],
 )  # fmt: skip
-def test_a_difference_of_a_node_is_named(changed: Node, kind: str, what: str, fix: str | None) -> None:
+def test_a_difference_of_a_node_is_named(changed: Node, kind: Any, what: str, fix: Any) -> None:
     usual = {"drift": drift, "drained": drained}
     expected = usual[kind]("gpu-1", what) if kind in usual else Finding(("gpu-1",), what, fix, kind=kind)
     assert found(changed) == [expected]

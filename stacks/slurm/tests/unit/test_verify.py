@@ -58,8 +58,10 @@ def found(
     """What differs where gpu-2 has this state."""
     made = slurm(hosts=compute({}, {"quarantine": "RMA 7"} if quarantined else {}), **changes)
     idle = {"state": "idle", "reason": "", "by": "root"}
-    of_gpu_2 = {"state": state, "reason": reason, "by": by} if state else None
-    return [*verify.compare(made, verify.Nodes({"gpu-1": idle, "gpu-2": of_gpu_2}, completing or {}))]
+    nodes: dict[str, Any] = {"gpu-1": idle, "gpu-2": {"state": state, "reason": reason, "by": by}}
+    if state is None:
+        nodes["gpu-2"] = None
+    return [*verify.compare(made, verify.Nodes(nodes, completing or {}))]
 
 
 @pytest.mark.parametrize(("state", "reason", "by", "finding"), [(*row[:3], row[3:]) for row in STATES])
