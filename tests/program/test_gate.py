@@ -44,7 +44,7 @@ NO_PASS: list[tuple[Verdicts, dict[str, Any], str, float | None]] = [
     (lambda _: failing("GDRDMA is missing on 3 channels"), {}, "GDRDMA is missing on 3 channels", 46.9),
     (lambda _: unknown("the launcher never started"), {}, "the launcher never started", None),
     (one_pool_fails, {"workers": {"a": 2, "b": 2, "c": 2}}, "pool b: half of the rails are missing", 46.9),
-    *((lambda _, text=text: text, {}, UNREADABLE, None)  # type: ignore[misc]
+    *((lambda _, text=text: text, {}, UNREADABLE, None)
       for text in ("", "Killed\n", "[]", "{}", '{"passed": "yes"}')),
     (lambda _: failing("slow"), {"validation": {"enforce": False}}, "slow", 46.9),
 ]  # fmt: skip
