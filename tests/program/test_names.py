@@ -11,7 +11,7 @@ import pytest
 
 from busbar import names
 from tests.program.answers import healthy, performed
-from tests.program.harness import PROVIDER, Run, run_program
+from tests.program.harness import Run, run_program
 from tests.support.clusters import all_operators, host, site
 
 TWO = """
@@ -87,28 +87,3 @@ def test_every_name_that_acts_on_a_host_begins_with_the_constant_of_the_program(
     assert len(on_hosts) == 2 * 9
     assert [name for name in on_hosts if not name.startswith(f"{names.CLUSTER}-")] == []
     assert sum(map(names.is_removal, on_hosts)) == len(names.installations(on_hosts)) == 9
-
-
-def test_what_lies_in_the_cluster_is_deleted_with_it(run: Run) -> None:
-    first = run.named(names.removal_of("busbar-control-plane@server-1")).urn
-    gone = {each.name for each in run.custom if each.request.deletedWith == first}
-    assert gone == {
-        "busbar-kubernetes",
-        *(
-            f"busbar-{each}-operator-{part}"
-            for each in ("gpu", "network", "mpi")
-            for part in ("namespace", "release")
-        ),
-        *(
-            "busbar-network-operator-policy",
-            "busbar-nccl-namespace",
-            "busbar-nccl-a-job",
-            "busbar-nccl-b-job",
-        ),
-    }
-    assert {each.name for each in run.custom if each.type.startswith(("kubernetes:", PROVIDER))} == gone
-
-
-def test_the_end_of_an_update_looks_for_every_namespace_and_release(run: Run) -> None:
-    made = [each for each in run.custom if each.type.endswith((":Namespace", ":Release"))]
-    assert len(run.looked_for) == len(made) == 7

@@ -111,20 +111,6 @@ def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
     assert "busbar-control-plane-nodes" in commands and "busbar-control-plane-rejoin" not in commands
 
 
-def test_only_the_first_server_may_begin_a_cluster_and_each_knows_the_addresses_of_all_others(
-    run: Run,
-) -> None:
-    for number, first, peers in (
-        (1, "true", "192.0.2.12 192.0.2.13"),
-        (2, "false", "192.0.2.11 192.0.2.13"),
-        (3, "false", "192.0.2.11 192.0.2.12"),
-    ):
-        name = f"busbar-control-plane@server-{number}"
-        given = values(run.named(name).inputs["create"])
-        assert (given["FIRST"], given["PEERS"]) == (first, peers)
-        assert removal(run, name)["values"]["PEERS"] == peers
-
-
 def payload(command: Resource, name: str) -> str:
     line = command.inputs["stdin"].partition("\n")[0]
     return base64.b64decode(json.loads(line)[name]).decode()

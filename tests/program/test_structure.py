@@ -80,8 +80,8 @@ def test_everything_on_the_cluster_uses_the_one_provider(run: Run) -> None:
 
 def test_everything_on_the_cluster_is_deleted_with_its_first_server(run: Run) -> None:
     first = run.named("busbar-control-plane-removal@server-1")
-    on_the_cluster = [r for r in run.custom if r.type.startswith(("kubernetes:", PROVIDER))]
-    assert [o.name for o in on_the_cluster if o.request.deletedWith != first.urn] == []
+    gone = {each.name for each in run.custom if each.request.deletedWith == first.urn}
+    assert gone == {each.name for each in run.custom if each.type.startswith(("kubernetes:", PROVIDER))}
 
 
 def test_neither_a_new_kubeconfig_nor_another_name_replaces_what_is_on_the_cluster(run: Run) -> None:

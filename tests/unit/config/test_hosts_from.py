@@ -24,12 +24,9 @@ ROOT = Path(__file__).resolve().parents[3]
 SITE = site(load_balancers=2, workers={"h100": 2, "a100": 1})
 HOSTS = host_list(SITE["hosts"])
 FULL = copy.deepcopy(HOSTS)
-FULL["hosts"][-1].update(
-    user="ubuntu",
-    port=2222,
-    topology={"rail_group": "su-1"},
-    provider_id="2b6f",
-)
+FULL["hosts"][-1] |= {
+    **{"user": "ubuntu", "port": 2222, "topology": {"rail_group": "su-1"}, "provider_id": "2b6f"},
+}
 SEED = 41
 START = "Pulumi.test.yaml"
 FILE = f"{START}:4 hosts_from.file: 'hosts.json'"
@@ -97,18 +94,9 @@ def test_hosts_in_the_stack_file_and_a_list_exclude_each_other(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            None,
-            f"{FILE} cannot be read: No such file or directory",
-        ),
-        (
-            '{"version": 1,\n "hosts": [}',
-            f"{FILE} is not JSON: Expecting value: line 2 column 12 (char 26)",
-        ),
-        (
-            "[" * 100_000,
-            f"{FILE} is nested too deeply",
-        ),
+        (None, f"{FILE} cannot be read: No such file or directory"),
+        ('{"version": 1,\n "hosts": [}', f"{FILE} is not JSON: Expecting value: line 2 column 12 (char 26)"),
+        ("[" * 100_000, f"{FILE} is nested too deeply"),
         ('{"version": 1, "hosts": []}', "hosts (in hosts.json): got none, expected at least 1"),
         (
             changed(("version",), 2),

@@ -165,25 +165,6 @@ def test_encrypted_secrets_count_as_set(tmp_path: Path) -> None:
     assert stackfile.read(stack(tmp_path, document)).secret_keys == {"sshPrivateKey"}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["schema"],
-        ["check-config"],
-        ["preflight"],
-        ["wait", "allocatable"],
-        ["nccl", "check"],
-        ["nccl", "collect"],
-        ["nccl", "pull-image"],
-    ],
-    ids=" ".join,
-)
-def test_every_command_explains_itself(words: list[str]) -> None:
-    result = busbar(*words, "--help")
-    assert result.exit_code == 0
-    assert "Usage:" in result.stdout
-
-
 DUPLICATE_KEY = "config:\n  busbar:cluster: {}\n  busbar:cluster: {}\n"
 
 

@@ -127,26 +127,16 @@ def test_a_lock_whose_holder_has_not_written_its_name_yet_is_taken_all_the_same(
     assert (done.returncode, done.stdout) == (0, '\n{"holder":"another operation"}\n')
 
 
-def test_a_server_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore() -> None:
-    nobody = at(1, "server-1", "server")
-    with held(login(), [nobody], UP, on_all=False):
-        pass
-    with (
-        pytest.raises(LockedError, match=r"^server-1: .*Fix: "),
-        held(login(), [nobody], RESTORE, on_all=True),
-    ):
-        pytest.fail("without a lock")
-
-
-def test_a_bastion_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore() -> None:
+@pytest.mark.parametrize(("behind", "said"), [(False, r"^server-1: .*Fix: "), (True, "bastion")])
+def test_a_server_or_bastion_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore(
+    behind: bool, said: str
+) -> None:
     jump = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
-    behind = Login.model_validate({**login().model_dump(), "bastion": jump})
-    with held(behind, [at(1, "server-1", "server")], UP, on_all=False):
+    way = Login.model_validate({**login().model_dump(), **({"bastion": jump} if behind else {})})
+    nobody = at(1, "server-1", "server")
+    with held(way, [nobody], UP, on_all=False):
         pass
-    with (
-        pytest.raises(LockedError, match="bastion"),
-        held(behind, [at(1, "server-1", "server")], RESTORE, on_all=True),
-    ):
+    with pytest.raises(LockedError, match=said), held(way, [nobody], RESTORE, on_all=True):
         pytest.fail("without a lock")
 
 

@@ -232,11 +232,8 @@ def test_every_server_stops_before_one_is_reset_and_the_others_join_one_after_an
         ("gpu-1", "agent"),
         ("server-2", "nodes"),
     ]
-    assert done.kept == {
-        "server-2": "/db/etcd-old-1",
-        "server-1": "/db/of-server-1",
-        "server-3": "/db/of-server-3",
-    }
+    joined = {name: f"/db/of-{name}" for name in ("server-1", "server-3")}
+    assert done.kept == {"server-2": "/db/etcd-old-1", **joined}
     assert done.waiting == ()
 
 
@@ -249,21 +246,23 @@ def test_a_server_joins_one_that_runs_already() -> None:
     assert "'NODES=server-2 server-1 server-3 gpu-1'" in cluster.commands["server-2", "nodes"]
 
 
-def test_where_a_server_does_not_stop_all_run_again_with_the_data_they_had() -> None:
-    cluster = Cluster(fails={("server-3", "stop"): "k3s did not stop"})
-    with pytest.raises(RestoreError, match=r"k3s did not stop.*Nothing was restored.*on all servers"):
-        cluster.restore()
-    assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
-    assert cluster.verbs() == {"stop", "start"}
+REFUSED = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset failed"}
 
 
-def test_where_k3s_refuses_the_snapshot_all_run_again_with_the_data_they_had() -> None:
-    refused = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset failed"}
-    cluster = Cluster({("server-2", "reset"): refused})
-    with pytest.raises(RestoreError, match=r"cluster-reset failed.*Nothing was restored"):
+@pytest.mark.parametrize(
+    ("cluster", "said", "verbs"),
+    [
+        (Cluster(fails={("server-3", "stop"): "k3s did not stop"}), "k3s did not stop", {"stop"}),
+        (Cluster({("server-2", "reset"): REFUSED}), "--cluster-reset failed", {"stop", "reset"}),
+    ],
+)
+def test_where_a_restore_cannot_begin_all_run_again_with_the_data_they_had(
+    cluster: Cluster, said: str, verbs: set[str]
+) -> None:
+    with pytest.raises(RestoreError, match=rf"{said}.*Nothing was restored.*on all servers"):
         cluster.restore()
     assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
-    assert "join" not in cluster.verbs()
+    assert cluster.verbs() == {*verbs, "start"}
 
 
 @pytest.mark.parametrize("failing", ["stop", "reset"])

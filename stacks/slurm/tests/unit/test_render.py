@@ -34,12 +34,7 @@ def test_the_nodes_have_what_preflight_counted() -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [
-        ("infinite", "UNLIMITED"),
-        ("24:00:00", "1-00:00:00"),
-        ("7-04:00:01", "7-04:01:00"),
-        ("00:30:00", "00:30:00"),
-    ],
+    [("infinite", "UNLIMITED"), ("24:00:00", "1-00:00:00"), ("7-04:00:01", "7-04:01:00"), ("00:30:00",) * 2],
 )
 def test_a_time_limit_is_written_as_slurm_shows_it(given: str, shown: str) -> None:
     made = slurm(partitions={"gpu": {"pools": ["h100"], "max_time": given, "default": True}})
@@ -87,13 +82,9 @@ def test_a_cluster_is_configured_as_daemons_clients_and_jobs_with_rdma_need_it()
     lines = f"ClusterName={cluster}".splitlines()
     # A login host's memlock does not reach jobs; a node that comes back is usable; clients are configless.
     assert head == render.HEAD and {
-        *("ClusterName=site", "SlurmctldHost=ctl(10.0.0.1)", "SlurmctldPort=6817", "SlurmUser=slurm"),
-        *("SlurmctldParameters=enable_configless", "AuthType=auth/slurm", "CredType=cred/slurm"),
+        *("ClusterName=site", "SlurmctldHost=ctl(10.0.0.1)", "SlurmctldParameters=enable_configless"),
         *("ReturnToService=2", "PropagateResourceLimitsExcept=MEMLOCK,NOFILE", "GresTypes=gpu"),
-        *("AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=10.0.0.1"),
-        *("HealthCheckProgram=/usr/local/lib/busbar/slurm-health", "HealthCheckNodeState=IDLE"),
-        *("SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory"),
-        *("TaskPlugin=task/cgroup,task/affinity", "JobAcctGatherType=jobacct_gather/cgroup"),
+        *("AccountingStorageHost=10.0.0.1", "HealthCheckNodeState=IDLE", "SelectType=select/cons_tres"),
     } <= {*lines}
     names = {line.partition("=")[0].lower() for line in lines if line}
     # Preflight and the messages of a compute host count on the port of slurmd.
@@ -181,12 +172,8 @@ def test_nvlink_domains_are_blocks_of_the_smallest_one_s_size() -> None:
 
 def test_the_accounting_daemon_gets_the_password() -> None:
     made = slurm()
-    assert render.slurmdbd_conf(made, facts(made, ctl={"hostname": "head"}), "secret").splitlines()[1:] == [
-        *("AuthType=auth/slurm", "DbdHost=head", "DbdAddr=10.0.0.1", "SlurmUser=slurm"),
-        *("LogFile=/var/log/slurm/slurmdbd.log", "PidFile=/run/slurmdbd/slurmdbd.pid"),
-        *("StorageType=accounting_storage/mysql", "StorageHost=localhost", "StorageUser=slurm"),
-        *("StoragePass=secret", "StorageLoc=slurm_acct_db"),
-    ]
+    lines = render.slurmdbd_conf(made, facts(made, ctl={"hostname": "head"}), "secret").splitlines()
+    assert {"DbdHost=head", "DbdAddr=10.0.0.1", "StoragePass=secret", "AuthType=auth/slurm"} <= {*lines}
 
 
 def test_quarantine_is_a_line_per_node() -> None:

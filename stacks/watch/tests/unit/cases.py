@@ -73,6 +73,11 @@ def counter(name: str, firing: str, silent: str, at: str = "30m") -> Case:
     return Case(rail(name, firing), rail(name, silent), at)
 
 
+def of_gpu(name: str, firing: str, silent: str, at: str = "30m") -> Case:
+    """A series of a GPU, by its name after DCGM_FI_DEV_."""
+    return Case(gpu(f"DCGM_FI_DEV_{name}", firing), gpu(f"DCGM_FI_DEV_{name}", silent), at)
+
+
 def ready(values: str, node: str = "gpu-1") -> Series:
     return {f'kube_node_status_condition{{node="{node}",condition="Ready",status="true"}}': values}
 
@@ -152,10 +157,7 @@ CASES: Mapping[str, Case] = {
     "BusbarGpuXidOther": Case(
         xid(154, "0x25 1x40"), {**xid(79, "1x60"), **xid(31, "1x60"), **xid(94, "1x60")}
     ),
-    "BusbarGpuRecoveryAction": Case(
-        gpu("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "0x20 2x40"),
-        gpu("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "0x60"),
-    ),
+    "BusbarGpuRecoveryAction": of_gpu("GET_GPU_RECOVERY_ACTION", "0x20 2x40", "0x60"),
     "BusbarGpuNvlinkInactive": Case(
         health("NVLINK", "DCGM_FR_NVLINK_DOWN", "20x60"),
         {**health("NVLINK", "DCGM_FR_OK", "0x60"), **health("PCIE", "DCGM_FR_PCI_REPLAY_RATE", "10x60")},
@@ -170,9 +172,8 @@ CASES: Mapping[str, Case] = {
     "BusbarNvswitchFatal": Case(sxid("FATAL", "20034x60"), sxid("NON_FATAL", "12028x60")),
     "BusbarNvswitchError": Case(sxid("NON_FATAL", "12028x60"), sxid("FATAL", "20034x60")),
     # 6 s of a minute are 10 %, in nanoseconds; the limit is 1 %.
-    "BusbarGpuPowerBrake": Case(
-        gpu("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+6000000000x60"),
-        gpu("DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+540000000x60"),
+    "BusbarGpuPowerBrake": of_gpu(
+        "CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS", "0+6000000000x60", "0+540000000x60"
     ),
     # One of two busy GPUs of a pod draws less than 30 % of its limit. A GPU without a pod is not counted, nor
     # one whose utilization was below 100 % eight minutes ago.
@@ -185,32 +186,13 @@ CASES: Mapping[str, Case] = {
             **busy("100x20 97x1 100x39", "180x60", number=2),
         },
     ),
-    "BusbarGpuRowRemapFailed": Case(
-        gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x60"), gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0x60")
-    ),
-    "BusbarGpuRowsRemapped": Case(
-        gpu("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", ONE),
-        gpu("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", FLAT),
-    ),
-    "BusbarGpuDoubleBitErrors": Case(
-        gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", ONE), gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", RESET)
-    ),
-    "BusbarGpuNvlinkReplays": Case(
-        gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "0+1x60"),
-        gpu("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", ONE),
-    ),
-    "BusbarGpuNvlinkRecovered": Case(
-        gpu("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", ONE),
-        gpu("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", FLAT),
-        "25m",
-    ),
-    "BusbarGpuPcieReplays": Case(
-        gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+66x60"), gpu("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "0+54x60")
-    ),
-    "BusbarGpuHot": Case(
-        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+660000000x60"),
-        gpu("DCGM_FI_DEV_THERMAL_VIOLATION", "0+540000000x60"),
-    ),
+    "BusbarGpuRowRemapFailed": of_gpu("ROW_REMAP_FAILURE", "1x60", "0x60"),
+    "BusbarGpuRowsRemapped": of_gpu("UNCORRECTABLE_REMAPPED_ROWS", ONE, FLAT),
+    "BusbarGpuDoubleBitErrors": of_gpu("ECC_DBE_VOL_TOTAL", ONE, RESET),
+    "BusbarGpuNvlinkReplays": of_gpu("NVLINK_REPLAY_ERROR_COUNT_TOTAL", "0+1x60", ONE),
+    "BusbarGpuNvlinkRecovered": of_gpu("NVLINK_RECOVERY_ERROR_COUNT_TOTAL", ONE, FLAT, "25m"),
+    "BusbarGpuPcieReplays": of_gpu("PCIE_REPLAY_COUNTER", "0+66x60", "0+54x60"),
+    "BusbarGpuHot": of_gpu("THERMAL_VIOLATION", "0+660000000x60", "0+540000000x60"),
     "BusbarMetricsAbsent": Case({}, {WRITTEN: "0x60"}, expected={}),
     "BusbarMetricsOld": Case(
         {WRITTEN: "0x60", "busbar_nccl_max_age_seconds": "600x60"},

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stacks.watch.package import manifests
 from stacks.watch.package.manifests import GRAFANA_SECRET, STACK
 from stacks.watch.package.series import CONFIG_MAP, Sample, SeriesSpec, render
@@ -59,30 +61,30 @@ def test_series_of_two_pods_are_never_there_at_once() -> None:
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_an_exporter_reads_what_is_mounted_and_is_ready_at_the_port_of_its_service() -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "option"),
+    [
+        ("DaemonSet", "busbar-rails", "--path.sysfs"),
+        ("Deployment", "busbar-metrics", "--collector.textfile.directory"),
+    ],
+)
+def test_an_exporter_reads_what_is_mounted_and_is_ready_at_the_port_of_its_service(
+    kind: str, name: str, option: str
+) -> None:
     found = manifests.workloads(watch())
-    sys = {"path": "/sys", "type": "Directory"}
-    for kind, name, option, source in (
-        ("DaemonSet", "busbar-rails", "--path.sysfs", {"hostPath": sys}),
-        (
-            "Deployment",
-            "busbar-metrics",
-            "--collector.textfile.directory",
-            {"configMap": {"name": CONFIG_MAP}},
-        ),
-    ):
-        its = container(found, kind, name)
-        [volume] = of_kind(found, kind)[name]["spec"]["template"]["spec"]["volumes"]
-        [mount] = its["volumeMounts"]
-        assert f"{option}={mount['mountPath']}" in its["args"]
-        assert volume == {"name": mount["name"], **source}
-        assert its["readinessProbe"] == {"httpGet": {"path": "/", "port": "metrics"}}
-        assert its["ports"] == [{"name": "metrics", "containerPort": manifests.PORT}]
-        [port] = of_kind(found, "Service")[name]["spec"]["ports"]
-        assert port == {"name": "metrics", "port": manifests.PORT, "targetPort": "metrics"}
+    its = container(found, kind, name)
+    [mount] = its["volumeMounts"]
+    assert f"{option}={mount['mountPath']}" in its["args"]
+    [volume] = of_kind(found, kind)[name]["spec"]["template"]["spec"]["volumes"]
+    source = {"hostPath": {"path": "/sys", "type": "Directory"}}
+    assert volume == {"name": mount["name"]} | (
+        source if kind == "DaemonSet" else {"configMap": {"name": CONFIG_MAP}}
+    )
     # A device that is added later is seen.
-    [of_host] = container(found, "DaemonSet", "busbar-rails")["volumeMounts"]
-    assert of_host["mountPropagation"] == "HostToContainer"
+    assert (mount.get("mountPropagation") == "HostToContainer") is (kind == "DaemonSet")
+    [port] = of_kind(found, "Service")[name]["spec"]["ports"]
+    assert its["readinessProbe"]["httpGet"]["port"] == port["targetPort"] == its["ports"][0]["name"]
+    assert port["port"] == its["ports"][0]["containerPort"] == manifests.PORT
 
 
 def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
