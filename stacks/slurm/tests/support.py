@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from busbar.preflight.report import Report
 from stacks.slurm.package import config, preflight
 from stacks.slurm.package.config import Slurm
@@ -32,6 +34,11 @@ def configured(**changes: Any) -> dict[str, Any]:
         "accounting": {"enabled": True},
     }
     return {**made, **changes}
+
+
+def stack_file(**changes: Any) -> str:
+    """The text of a stack file with it."""
+    return yaml.safe_dump({"config": {f"{config.PROJECT}:{config.KEY}": configured(**changes)}})
 
 
 def slurm(**changes: Any) -> Slurm:

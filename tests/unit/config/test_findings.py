@@ -254,6 +254,28 @@ TOGETHER: list[tuple[dict[str, Any], dict[str, Any], str]] = [
       for mask in ("node-cidr-mask-size", "node-cidr-mask-size-ipv4")),
     (IN_IPV6, {"workers": {"h100": 20}}, "has room for 16 nodes (a /64 per node), got 23"),
     (CIDR_25, ONE, "has room for 0 nodes"),
+    # Keys that are unknown, with the one that was meant.
+    *(({path: 1}, ONE, f"{path}: unknown key; {hint}") for path, hint in (
+        ("hosts.sevrers", "did you mean 'servers'?"),
+        ("validation.expected_busbw", "did you mean 'expected_busbw_gbps'?"),
+        ("pools.h100.min-disk-gb", "did you mean 'min_disk_gb'?"),
+        ("zzz", "expected one of: name, ssh, pools, validation"),
+    )),
+    *(({"http_proxy.url": "http://proxy:3128", "http_proxy.no_proxy": [name]}, ONE,
+       f"http_proxy.no_proxy[0]: {name!r} is not a name, a domain such as .example.com")
+      for name in ("a.example,b.example", "10.0.0.0/33", "*", "http://a.example")),
+    # Registries in a form that K3s does not read.
+    *(({"k3s.registries": registries}, ONE, f"k3s.registries.{said}") for registries, said in (
+        ({"mirror": {}}, "mirror: unknown key; did you mean 'mirrors'?"),
+        ({"mirrors": {"docker.io": {"endpoint": "http://m"}}},
+         "mirrors.docker.io.endpoint: is the plain value 'http://m', expected a list"),
+        ({"mirrors": {"quay.io": {"endpoints": []}}},
+         "mirrors.quay.io.endpoints: unknown key; did you mean 'endpoint'?"),
+        ({"mirrors": {"https://docker.io/": {"endpoint": ["https://m.example"]}}},
+         "mirrors: 'https://docker.io/' is a URL. Fix: docker.io"),
+        ({"configs": {"m.example": {"tls": {"cafile": "/etc/ca.pem"}}}},
+         "configs.m.example.tls.cafile: unknown key; did you mean 'ca_file'?"),
+    )),
     # Keys, checksums, K3s.
     ({"ssh": {}}, ONE, "ssh: no SSH key configured. Fix: set ssh.key_file, or ssh.agent: true"),
     ({"ssh": {"key_file": "id", "agent": True}}, ONE, "more than one key configured: ssh.key_file"),
@@ -312,6 +334,39 @@ def test_what_does_not_fit_the_rest_is_refused_with_its_path_and_the_reason(
 ) -> None:
     [found] = findings(edited(edits, **sections))
     assert_said(found, phrases)
+
+
+ALSO, BOTH_GIVEN = "is also the", "api_endpoint: given together with hosts"
+# What is changed in which site, and the beginnings of all findings: all errors are reported at once.
+SEVERAL: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({"name": GONE, "hosts.workers[1].address": "10.0.0.300",
+      "k3s": {"version": "v1.31.1+k3s1", "images": "none", "server_args": {"token": "x"}}}, {"servers": 2},
+     ["hosts.servers: ", "hosts.workers[1].address: ", "k3s.images: ", "k3s.server_args.token: ",
+      "k3s.version: ", "name: "]),
+    ({"hosts.virtual_ip": GONE, "hosts.workers[0].name": "server-1", "ssh": {},
+      "k3s": {"cluster_cidr": "192.0.0.0/16"}}, TWO,
+     ["hosts.virtual_ip: ", "hosts.workers[0].name: ", "k3s.cluster_cidr: ", "k3s.version: ", "ssh: "]),
+    ({"hosts.workers[1]": host("gpu-1", "192.0.2.11", pool="h100")}, ONE,
+     [f"hosts.workers[1].address: '192.0.2.11' {ALSO} address of hosts.servers[0]. Fix: list each machine",
+      f"hosts.workers[1].name: 'gpu-1' {ALSO} name of hosts.workers[0]. Fix: rename one"]),
+    ({"api_endpoint.address": "10.9.8.7"}, TWO,
+     [f"{BOTH_GIVEN}.load_balancers. Fix: remove one", f"{BOTH_GIVEN}.virtual_ip. Fix: remove one"]),
+    ({"hosts.virtual_ip": {**SHARED, "address": "2001:db8::1"}}, NONE,
+     [f"hosts.servers[{n}].address: " for n in range(3)]),
+    ({"k3s.service_cidr": "10.44.128.0/17", "hosts.workers[0].address": "10.44.0.9"}, ONE,
+     ["k3s.cluster_cidr: ", "k3s.service_cidr: "]),
+    # The leading v of a chart's version is as its repository has it.
+    ({"gpu_operator.version": "26.7.0", "network_operator.version": "v26.7.0"}, ONE,
+     ["gpu_operator.version: ", "network_operator.version: "]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edits", "sections", "beginnings"), SEVERAL)
+def test_all_errors_are_reported_at_once(
+    edits: dict[str, Any], sections: dict[str, Any], beginnings: list[str]
+) -> None:
+    found = sorted(findings(edited(edits, **sections)))
+    assert [text[: len(start)] for text, start in zip(found, beginnings, strict=True)] == beginnings
 
 
 # What is changed in which site, and is well.
@@ -417,43 +472,6 @@ def test_the_login_of_a_url_is_not_shown() -> None:
     assert found.startswith("http_proxy.url: 'http://[login]@proxy:3128' contains a login")
 
 
-@pytest.mark.parametrize("value", ["a.example,b.example", "10.0.0.0/33", "*", "http://a.example"])
-def test_what_no_proxy_does_not_take_is_refused(value: str) -> None:
-    [found] = findings(edited({"http_proxy": {"url": "http://proxy:3128", "no_proxy": [value]}}))
-    assert found.startswith(f"http_proxy.no_proxy[0]: {value!r} is not a name, a domain such as .example.com")
-
-
-def test_all_errors_of_single_values_are_reported_at_once() -> None:
-    data = site(servers=2)
-    del data["name"]
-    data["hosts"]["workers"][1]["address"] = "10.0.0.300"
-    data["k3s"] = {"version": "v1.31.1+k3s1", "images": "none", "server_args": {"token": "x"}}
-    paths = sorted(finding.split(": ")[0] for finding in findings(data))
-    assert paths == [
-        "hosts.servers",
-        "hosts.workers[1].address",
-        "k3s.images",
-        "k3s.server_args.token",
-        "k3s.version",
-        "name",
-    ]
-
-
-def test_all_errors_of_several_values_are_reported_at_once() -> None:
-    data = site(load_balancers=2, ssh={})
-    del data["hosts"]["virtual_ip"]
-    data["hosts"]["workers"][0]["name"] = "server-1"
-    data["k3s"] = {"cluster_cidr": "192.0.0.0/16"}
-    paths = sorted(finding.split(": ")[0] for finding in findings(data))
-    assert paths == [
-        "hosts.virtual_ip",
-        "hosts.workers[0].name",
-        "k3s.cluster_cidr",
-        "k3s.version",
-        "ssh",
-    ]
-
-
 def test_many_errors_of_many_hosts_are_found_within_a_second() -> None:
     data = site(workers={f"pool-{i}": 44 for i in range(10)})
     for worker in data["hosts"]["workers"]:
@@ -486,32 +504,8 @@ def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("path", "hint"),
-    [
-        ("hosts.sevrers", "did you mean 'servers'?"),
-        ("validation.expected_busbw", "did you mean 'expected_busbw_gbps'?"),
-        ("pools.h100.min-disk-gb", "did you mean 'min_disk_gb'?"),
-        ("zzz", "expected one of: name, ssh, pools, validation"),
-    ],
-)
-def test_an_unknown_key_is_refused_with_the_one_that_was_meant(path: str, hint: str) -> None:
-    [found] = findings(edited({path: 1}))
-    assert found.startswith(f"{path}: unknown key; {hint}")
-
-
 def test_a_configuration_that_is_not_an_object_is_refused() -> None:
     assert findings("dev") == ["busbar:cluster: is not an object. Fix: see Pulumi.h100.example.yaml"]
-
-
-def test_a_name_and_an_address_belong_to_one_host_only() -> None:
-    data = site()
-    data["hosts"]["workers"].append(host("gpu-1", "192.0.2.11", pool="h100"))
-    assert findings(data) == [
-        "hosts.workers[2].name: 'gpu-1' is also the name of hosts.workers[0]. Fix: rename one",
-        "hosts.workers[2].address: '192.0.2.11' is also the address of hosts.servers[0]. "
-        "Fix: list each machine once",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -524,24 +518,6 @@ def test_an_address_in_another_spelling_is_the_same(one: str, other: str) -> Non
     assert [each.partition(". Fix: ")[0] for each in findings(data) if " the address of " in each] == [
         f"hosts.workers[1].address: {one!r} is also the address of hosts.nfs_server",
     ]
-
-
-def test_an_endpoint_stands_in_place_of_load_balancers() -> None:
-    assert findings(site(load_balancers=2, api_endpoint={"address": "10.9.8.7"})) == [
-        "api_endpoint: given together with hosts.load_balancers. Fix: remove one of the two",
-        "api_endpoint: given together with hosts.virtual_ip. Fix: remove one of the two",
-    ]
-
-
-def test_the_address_of_servers_is_of_their_family() -> None:
-    found = findings(edited({"hosts.virtual_ip": {**SHARED, "address": "2001:db8::1"}}, **NONE))
-    assert [line.partition(":")[0] for line in found] == [f"hosts.servers[{n}].address" for n in range(3)]
-
-
-def test_networks_may_not_overlap_each_other_or_the_hosts() -> None:
-    data = edited({"k3s.service_cidr": "10.44.128.0/17"})
-    data["hosts"]["workers"][0]["address"] = "10.44.0.9"
-    assert [finding.split(": ")[0] for finding in findings(data)] == ["k3s.service_cidr", "k3s.cluster_cidr"]
 
 
 def test_the_key_may_be_a_secret_of_the_stack() -> None:
@@ -591,40 +567,6 @@ def test_a_line_of_a_checksums_file_that_is_none_is_named_and_shown_up_to_80_cha
     assert findings(site(k3s={"checksums_file": "sums.txt"}), root=tmp_path) == [
         f"k3s.checksums_file: line 4 of 'sums.txt' is not in the format of sha256sum: '{'x' * 80}'"
     ]
-
-
-def test_the_leading_v_of_a_chart_version_must_be_as_its_repository_has_it() -> None:
-    found = findings(site(gpu_operator={"version": "26.7.0"}, network_operator={"version": "v26.7.0"}))
-    assert [finding.split(": ")[0] for finding in found] == [
-        "gpu_operator.version",
-        "network_operator.version",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("registries", "finding"),
-    [
-        ({"mirror": {}}, "k3s.registries.mirror: unknown key; did you mean 'mirrors'?"),
-        (
-            {"mirrors": {"docker.io": {"endpoint": "http://m"}}},
-            "k3s.registries.mirrors.docker.io.endpoint: is the plain value 'http://m', expected a list",
-        ),
-        (
-            {"mirrors": {"quay.io": {"endpoints": []}}},
-            "k3s.registries.mirrors.quay.io.endpoints: unknown key; did you mean 'endpoint'?",
-        ),
-        (
-            {"mirrors": {"https://docker.io/": {"endpoint": ["https://m.example"]}}},
-            "k3s.registries.mirrors: 'https://docker.io/' is a URL. Fix: docker.io",
-        ),
-        (
-            {"configs": {"m.example": {"tls": {"cafile": "/etc/ca.pem"}}}},
-            "k3s.registries.configs.m.example.tls.cafile: unknown key; did you mean 'ca_file'?",
-        ),
-    ],
-)
-def test_registries_that_k3s_does_not_read_are_refused(registries: Any, finding: str) -> None:
-    assert findings(edited({"k3s.registries": registries})) == [finding]
 
 
 def test_a_long_value_is_cut_to_the_limit_and_stays_quoted() -> None:

@@ -67,11 +67,6 @@ def on_server(path: Path, scenario: Callable[[Host], None]) -> None:
     asyncio.run(serve())
 
 
-@pytest.fixture(autouse=True)
-def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
 @pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP), (RESTORE, RESTORE)])
 def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
     tmp_path: Path, first: str, second: str

@@ -69,11 +69,6 @@ def workers(state: ClusterState | None, **changes: Any) -> Workers:
     return found
 
 
-@pytest.fixture(autouse=True)
-def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
 def having(node: Node) -> ClusterState:
     server = replace(NODE, name="server-1", is_server=True)
     return ClusterState({each.name: each for each in (server, node)}, {})

@@ -16,11 +16,6 @@ from tests.support.ssh_hosts import CLOSED_PORT, at, login, machine, printing
 VALUES = {"server": {"VERSION": "v1"}, "worker": {"VERSION": "v1", "IMAGES": "aa http://m/i.tar"}}
 
 
-@pytest.fixture(autouse=True)
-def without_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
 def spec(*hosts: Host, **changes: Any) -> Preparation:
     made = Preparation(login=login(), hosts=hosts, values=VALUES, timeout_seconds=20)
     return made.model_copy(update=changes)

@@ -28,7 +28,6 @@ STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setattr(removal, "CONNECT_SECONDS", 0.0)
     monkeypatch.chdir(tmp_path)
 

@@ -29,11 +29,6 @@ T = TypeVar("T")
 TIME = "2026-11-22T04:00:00Z"
 
 
-@pytest.fixture(autouse=True)
-def without_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
 def file(name: str, folder: str = "/var/lib/rancher/k3s/server/db/snapshots") -> dict[str, Any]:
     return {"name": name, "path": f"{folder}/{name}", "bytes": 4128, "time": TIME}
 

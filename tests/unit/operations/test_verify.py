@@ -60,11 +60,6 @@ def node(name: str, **found: Any) -> Node:
     return replace(usual, **found)
 
 
-@pytest.fixture(autouse=True)
-def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
 UNCORDON = "when the cause is repaired: kubectl uncordon gpu-1"
 
 

@@ -25,7 +25,7 @@ from stacks.slurm.package import operations
 from stacks.slurm.package.config import KEY, PROJECT, Slurm
 from stacks.slurm.package.diagnosis import BySbatch
 from stacks.slurm.package.reach import OverSsh
-from stacks.slurm.tests.support import compute, configured, slurm
+from stacks.slurm.tests.support import compute, configured, slurm, stack_file
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.diagnosis import site as of_k3s
@@ -255,7 +255,7 @@ def test_sigterm_cancels_the_job_as_ctrl_c_does(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "Pulumi.dev.yaml"
     made = Site(tmp_path, interrupted=1)
     made.signal = signal.SIGTERM
-    path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured(hosts=made.hosts)}}))
+    path.write_text(stack_file(hosts=made.hosts))
     monkeypatch.setattr(operations, "over_ssh", lambda *_: nullcontext(made))
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import Result
 
 from busbar.fabric.measure.history import read_folder
@@ -18,9 +17,8 @@ from busbar.outputs.contract import summarize
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.survey import Outcome
 from stacks.slurm.package import job
-from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.measure import MeasureSpec
-from stacks.slurm.tests.support import compute, configured, facts, slurm
+from stacks.slurm.tests.support import compute, configured, facts, slurm, stack_file
 from tests.support.cli import busbar
 from tests.support.verdicts import failing, passing, unknown
 
@@ -38,9 +36,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpe
         return Outcome([], found, len(found))
 
     monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
-    (tmp_path / "Pulumi.dev.yaml").write_text(
-        yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured(**SITE)}})
-    )
+    (tmp_path / "Pulumi.dev.yaml").write_text(stack_file(**SITE))
     return asked
 
 
@@ -182,7 +178,7 @@ def test_what_cannot_be_measured_is_bad_usage(
 def test_a_host_in_quarantine_cannot_be_measured(tmp_path: Path, passed: list[MeasureSpec]) -> None:
     file = tmp_path / "Pulumi.dev.yaml"
     hosts = compute({"pool": "a", "quarantine": "RMA 7"}, {"pool": "a"}, {"pool": "b"})
-    file.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured(pools=POOLS, hosts=hosts)}}))
+    file.write_text(stack_file(pools=POOLS, hosts=hosts))
     done = busbar("measure", str(file), "--nodes", "gpu-1")
     assert done.exit_code == 64 and passed == [], done.output
     assert "in quarantine, where Slurm starts no jobs: gpu-1" in done.stderr

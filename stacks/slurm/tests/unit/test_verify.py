@@ -11,9 +11,8 @@ import yaml
 from busbar.finding import Finding
 from busbar.operations.verify import Verified, drift
 from stacks.slurm.package import render, verify
-from stacks.slurm.package.config import KEY, PROJECT
 from stacks.slurm.package.preflight import hosts_of
-from stacks.slurm.tests.support import compute, configured, slurm
+from stacks.slurm.tests.support import compute, slurm, stack_file
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
 
@@ -138,7 +137,7 @@ def test_the_command_shows_every_host_with_its_role_and_what_to_do(
 
     monkeypatch.setattr("stacks.slurm.package.verify.verify", verified)
     path = tmp_path / "Pulumi.dev.yaml"
-    path.write_text(yaml.safe_dump({"config": {f"{PROJECT}:{KEY}": configured()}}))
+    path.write_text(stack_file())
     done = busbar("verify", str(path))
     assert done.exit_code == code, done.output
     rows = [line.strip().split(maxsplit=2) for line in done.output.splitlines()]
