@@ -13,6 +13,7 @@ from busbar.config.stackfile import StackFile
 from busbar.fabric.diagnosis.stages import StageLog
 from busbar.fabric.localise import Group
 from busbar.judge.archive import Archive
+from busbar.judge.nccl.judgement import judge_archive
 from stacks.accept.package import commands, document, evidence, running
 from stacks.accept.package.evidence import Machines, machine_of
 from stacks.accept.package.verify import NAMESPACE, sign
@@ -50,13 +51,13 @@ _GROUPS: dict[tuple[object, ...], tuple[Any, tuple[str, ...]]] = {}
 @pytest.fixture(autouse=True)
 def judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same log with the same record is judged once: nearly all logs of a test are those of `healthy`."""
-    judge, judge_group = evidence.judge_archive, StageLog._judged
+    judge_group = StageLog._judged
 
     def of_archive(archive: Archive) -> Any:
         files = sorted(path for path in archive.folder.iterdir() if path.is_file())
         key = b"\0".join(part for path in files for part in (path.name.encode(), path.read_bytes()))
         if key not in _LOGS:
-            _LOGS[key] = judge(archive)
+            _LOGS[key] = judge_archive(archive)
         return _LOGS[key]
 
     def of_group(log: StageLog, group: Group) -> Any:
