@@ -172,12 +172,11 @@ def _findings(training: Training) -> Iterator[Finding]:
             f"proof.deadline_seconds ({proof.deadline_seconds})",
         )
     for name in proof.env:
+        where = ("proof", "env", name)
         if name.startswith(("PET_", "TORCHELASTIC_")) or name in _SET_BY_TORCHRUN:
-            yield Finding(("proof", "env", name), "is set by torchrun", "remove it")
+            yield Finding(where, "is set by torchrun", "remove it")
         if name in _EVIDENCE:
-            yield Finding(
-                ("proof", "env", name), "the verdict needs the messages that it controls", "remove it"
-            )
+            yield Finding(where, "the verdict needs the messages that it controls", "remove it")
     yield from environment(proof.env, training.networks)
     yield from network_findings(training.networks, training.pools)
 
@@ -185,11 +184,5 @@ def _findings(training: Training) -> Iterator[Finding]:
 _SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _EVIDENCE = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")
 
-CONFIG = ProjectConfig(
-    project=PROJECT,
-    key=KEY,
-    model=Training,
-    what="the training run",
-    checks=_findings,
-)
+CONFIG = ProjectConfig(project=PROJECT, key=KEY, model=Training, what="the training run", checks=_findings)
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

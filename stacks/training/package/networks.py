@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, count
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -195,11 +196,10 @@ def attachments(
     namespace: str, pool: str, networks: Sequence[Network], launch: PoolLaunch
 ) -> tuple[Attachment, ...]:
     """The interfaces of a pod of the pool: net1, net2, ... as Multus calls them."""
-    numbers = count(1)
+    found = [network for network in networks for _ in range(devices(network, launch))]
     return tuple(
-        Attachment(f"{namespace}/{definition_name(pool, network)}", f"net{next(numbers)}", network)
-        for network in networks
-        for _ in range(devices(network, launch))
+        Attachment(f"{namespace}/{definition_name(pool, network)}", f"net{number}", network)
+        for number, network in enumerate(found, 1)
     )
 
 
@@ -212,10 +212,7 @@ def pod_annotations(attached: Sequence[Attachment]) -> dict[str, str]:
 
 def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
     """The devices behind the interfaces, at least as many as the pool's pods request anyway."""
-    found: dict[str, int] = {}
-    for each in attached:
-        if name := each.network.resource:
-            found[name] = found.get(name, 0) + 1
+    found = Counter(name for each in attached if (name := each.network.resource))
     return {name: str(max(n, int(launch.resources.get(name, "0")))) for name, n in found.items()}
 
 

@@ -168,7 +168,8 @@ def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
 
 def _template(target: Target, training: Training, name: str) -> dict[str, Any]:
     launch, proof = target.launch, training.proof
-    memory = proof.memory or launch.memory
+    memory, folder = proof.memory or launch.memory, f"{training.namespace}/{name}-$({RUN_ENV})"
+    of_run = {"subPathExpr": folder} if training.storage.is_shared else {}
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": proof.image,
@@ -181,7 +182,7 @@ def _template(target: Target, training: Training, name: str) -> dict[str, Any]:
         },
         "volumeMounts": [
             {"name": "program", "mountPath": PROGRAM_FOLDER, "readOnly": True},
-            {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **_checkpoint_folder(training, name)},
+            {"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER, **of_run},
         ],
     }
     volumes = [
@@ -195,12 +196,6 @@ def _template(target: Target, training: Training, name: str) -> dict[str, Any]:
     ours = {"labelSelector": {"matchLabels": {JOB_LABEL: name}}, "topologyKey": HOSTNAME}
     spec["affinity"]["podAntiAffinity"] = {REQUIRED: [ours]}
     return {**made, "spec": {**spec, "restartPolicy": "Never"}}
-
-
-def _checkpoint_folder(training: Training, name: str) -> dict[str, Any]:
-    if not training.storage.is_shared:
-        return {}
-    return {"subPathExpr": f"{training.namespace}/{name}-$({RUN_ENV})"}
 
 
 def _script(target: Target, training: Training, name: str) -> str:
