@@ -39,9 +39,14 @@ _JOBS: dict[str, Mapping[str, Any]] = {}
 
 
 def healthy(
-    cluster: Mapping[str, Any], verdict: Verdicts = lambda _: passing()
+    cluster: Mapping[str, Any],
+    verdict: Verdicts = lambda _: passing(),
+    instead: Mapping[str, Mapping[str, Any] | Exception] | None = None,
 ) -> Callable[[mocks.MockResourceArgs], Mapping[str, Any]]:
-    """The answers of a site with the hosts of `cluster`, where every step succeeds."""
+    """The answers of a site with the hosts of `cluster`, where every step succeeds.
+
+    `instead`: by the name of a resource what it answers instead, or how it fails.
+    """
     facts = {
         host["name"]: HostRecord("fingerprint", f"machine-{host['name']}", _facts(role))
         for role, group in (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
@@ -49,6 +54,10 @@ def healthy(
     }
 
     def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
+        if found := (instead or {}).get(args.name):
+            if isinstance(found, Exception):
+                raise found
+            return found
         if args.typ == "random:index/randomPassword:RandomPassword":
             return {"result": f"{TOKEN}-{args.name}"}
         if args.typ == RELEASE:

@@ -11,7 +11,7 @@ from pulumi.runtime.rpc import UNKNOWN
 from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
 from busbar.outputs import ClusterOutputs
 from tests.program.answers import Verdicts, healthy
-from tests.program.harness import LOCAL, Run, run_program
+from tests.program.harness import Run, run_program
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 
@@ -89,15 +89,8 @@ def test_a_preview_after_a_failed_validation_warns_and_succeeds_so_that_it_can_b
 
 
 def test_a_server_that_fails_keeps_back_later_servers_and_all_that_uses_the_cluster() -> None:
-    cluster = site()
-    answer = healthy(cluster)
-
-    def second_server_fails(args: Any) -> Any:
-        if args.name == "busbar-control-plane@server-2":
-            raise RuntimeError("server-2: port 2380 is in use")
-        return answer(args)
-
-    done = run_program(cluster, second_server_fails)
+    cluster, error = site(), RuntimeError("server-2: port 2380 is in use")
+    done = run_program(cluster, healthy(cluster, instead={"busbar-control-plane@server-2": error}))
     assert done.error is not None
     begun = {resource.name for resource in done.custom}
     assert "busbar-control-plane@server-3" not in begun
@@ -122,25 +115,14 @@ def test_an_update_that_goes_on_after_a_failed_step_ends_with_an_error_and_unins
     step: str, reason: str
 ) -> None:
     cluster = site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}, validation={"enabled": False})
-
-    def failed(args: Any) -> Any:
-        return {"stdout": UNKNOWN} if args.name == step else healthy(cluster)(args)
-
-    done = run_program(cluster, failed)
+    done = run_program(cluster, healthy(cluster, instead={step: {"stdout": UNKNOWN}}))
     assert reason in str(done.error)
     begun = {resource.name for resource in done.custom}
     assert ("busbar-control-plane-stale-nodes" in begun) is (reason == UNFINISHED)
 
 
 def test_no_host_and_no_cluster_is_changed_where_preflight_fails() -> None:
-    cluster = site()
-    answer = healthy(cluster)
-
-    def preflight_fails(args: Any) -> Any:
-        if args.typ == LOCAL and "preflight" in args.name:
-            raise RuntimeError("gpu-1 (198.18.0.2): 7 of 8 GPUs")
-        return answer(args)
-
-    done = run_program(cluster, preflight_fails)
+    cluster, error = site(), RuntimeError("gpu-1 (198.18.0.2): 7 of 8 GPUs")
+    done = run_program(cluster, healthy(cluster, instead={"busbar-preflight-hosts": error}))
     assert done.error is not None
     assert [r.name for r in done.custom if r.type.startswith(("command:remote", "kubernetes"))] == []

@@ -6,13 +6,11 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 import pytest
 import yaml
-from pulumi.runtime import mocks
 
 from busbar import names
 from busbar.components import worker_pool
@@ -139,15 +137,12 @@ def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
 
 def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
     """Each server reports another CA and release here, as after a restore of one of them."""
-
-    def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:
-        server = args.name.removeprefix("busbar-control-plane@server-")
-        if args.typ != COMMAND or not server.isdigit():
-            return healthy(CLUSTER)(args)
-        facts = {**SERVER_FACTS, "ca_sha256": server * 64, "version": f"v1.35.{server}+k3s1"}
-        return {"stdout": json.dumps(facts), "stderr": ""}
-
-    done = run_program(CLUSTER, answer)
+    facts = {
+        f"busbar-control-plane@server-{server}": {"ca_sha256": server * 64, "version": f"v1.35.{server}+k3s1"}
+        for server in "123"
+    }
+    printed = {name: {"stdout": json.dumps(SERVER_FACTS | found)} for name, found in facts.items()}
+    done = run_program(CLUSTER, healthy(CLUSTER, instead=printed))
     assert done.error is None
     assert done.outputs["k3s_version"] == "v1.35.1+k3s1"
     for server in (2, 3):
