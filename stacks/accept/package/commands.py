@@ -35,20 +35,22 @@ _FOLDER = typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exis
 Document = Annotated[Path, _FOLDER]
 Key = Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")]
 Signers = Annotated[Path | None, _option("--signers", "FILE", "OpenSSH's allowed_signers.", **_FILE)]
-Cabling = Annotated[Path | None, _option("--cabling", "FILE", "Design of it: CSV, node,hca,switch,port.")]
+Cabling = Annotated[Path | None, _option("--cabling", "FILE", "Design: a CSV file node,hca,switch,port.")]
 Soak = Annotated[str | None, _option("--soak", "HOURS", "Load on each pool, 1h to 168h; default: none.")]
 Storage = Annotated[str | None, _option("--storage", "PATH", "Folder that all workers share.")]
 _PROOF = _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False)
 Training = Annotated[Path | None, _PROOF]
 DcgmImage = Annotated[str | None, _option("--dcgm-image", "IMAGE", "Image of DCGM; default: DCGM of hosts.")]
 SomeStack = Annotated[str | None, stack_argument()]
-_FOREIGN = _option("--kubeconfig", "FILE", "Of a cluster that busbar did not make, for STACK.", **_FILE)
+_FOREIGN = _option("--kubeconfig", "FILE", "A cluster that busbar did not make, for STACK.", **_FILE)
 Kubeconfig = Annotated[Path | None, _FOREIGN]
 Listed = Annotated[Path | None, _option("--hosts", "FILE", "With --kubeconfig: list of hosts, for SSH.")]
 Settings = Annotated[Path | None, _option("--settings", "FILE", "With --kubeconfig: keys of `validation`.")]
 _AGREED = _option("--criteria", "FILE", "Criteria that were agreed on; other ones are refused.", **_FILE)
 AgreedCriteria = Annotated[Path | None, _AGREED]
-SignedBy = Annotated[list[str] | None, _option("--signed-by", "NAME", "Must have signed; repeatable.")]
+SignedBy = Annotated[
+    list[str] | None, _option("--signed-by", "NAME", "A signer that is asked for; repeatable.")
+]
 ClusterId = Annotated[str | None, _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")]
 _MACHINES = _option("--machines", "FILE", "A machine id or a serial per line; others are refused.", **_FILE)
 MachinesFile = Annotated[Path | None, _MACHINES]

@@ -391,7 +391,7 @@ def _of_samples(name: str, measured: str, keys: Sequence[str]) -> None:
 
 
 def _must_have(watched: Mapping[str, Watched], keys: Sequence[str]) -> None:
-    """Raises Untrusted where a node has not read one of these keys."""
+    """The samples of every node must have these keys. Raises Untrusted."""
     if dark := [name for name, node in watched.items() if node.unread & {*keys}]:
         raise Untrusted(f"{', '.join(keys)} could not be read on {listed(dark)}")
 
