@@ -38,29 +38,41 @@ def named(found: Findings) -> list[tuple[str, str]]:
     return [(row.cause, row.where) for row in found.rows]
 
 
+TWO = (4, 4)  # rail groups
 WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
 IMAGE = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": WAITING}]}
 
 
-def test_where_nothing_is_slow_two_jobs_of_few_nodes_say_so_and_nothing_is_left(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+@pytest.mark.parametrize(
+    ("groups", "jobs"), [((4,), [4 + 2, 14]), pytest.param(TWO, [8 + 4 + 4, 7 * 4], marks=pytest.mark.slow)]
+)
+def test_where_nothing_is_slow_two_jobs_of_few_nodes_say_so_and_nothing_is_left(
+    groups: tuple[int, ...], jobs: list[int], tmp_path: Path
+) -> None:
+    site = Site(tmp_path, groups)
     found = site.diagnose()
     assert (named(found), sorted(found.healthy), found.exit_code) == ([], site.names, 0)
-    assert [len(job) for job in site.jobs] == [8 + 4 + 4, 7 * 4]
+    assert [len(job) for job in site.jobs] == jobs
     assert site.api.left == []
 
 
 @pytest.mark.parametrize(
-    ("slow", "expected"),
+    ("groups", "slow", "expected"),
     [
-        ({"gpu-3": 0.5}, [("node", "gpu-3")]),
+        ((4,), {"gpu-3": 0.5}, [("node", "gpu-3")]),
+        pytest.param(TWO, {"gpu-3": 0.5}, [("node", "gpu-3")], marks=pytest.mark.slow),
         pytest.param(
+            TWO,
             {"gpu-1/2": 0.7, "gpu-6/7": 0.5},
             [("rail", "gpu-1 rail 2 (mlx5_2)"), ("rail", "gpu-6 rail 7 (mlx5_7)")],
             marks=pytest.mark.slow,
         ),
-        ({"alone/gpu-4": 0.5}, [("NVLink inside the node", "gpu-4")]),
+        ((4,), {"alone/gpu-4": 0.5}, [("NVLink inside the node", "gpu-4")]),
         pytest.param(
+            TWO, {"alone/gpu-4": 0.5}, [("NVLink inside the node", "gpu-4")], marks=pytest.mark.slow
+        ),
+        pytest.param(
+            TWO,
             {f"gpu-{n}": 0.5 for n in range(1, 9)},
             [("settings, or what all nodes share", "all")],
             marks=pytest.mark.slow,
@@ -68,9 +80,9 @@ def test_where_nothing_is_slow_two_jobs_of_few_nodes_say_so_and_nothing_is_left(
     ],
 )
 def test_what_is_slow_is_named_and_no_healthy_node(
-    tmp_path: Path, slow: Mapping[str, float], expected: list[tuple[str, str]]
+    tmp_path: Path, groups: tuple[int, ...], slow: Mapping[str, float], expected: list[tuple[str, str]]
 ) -> None:
-    site = Site(tmp_path, slow=slow)
+    site = Site(tmp_path, groups, slow)
     found = site.diagnose()
     assert (named(found), found.exit_code) == (expected, 1)
     bad = {node for row in found.rows for node in row.nodes}
@@ -83,6 +95,8 @@ def test_a_node_10_percent_slow_is_named_with_what_its_peers_reach(tmp_path: Pat
     assert [(row.measured, row.expected, row.runs) for row in found.rows] == [(368, 400, 7)]
 
 
+# localise/test_all_rails.py has the quick form of it, without the launcher.
+@pytest.mark.slow
 def test_a_rail_10_percent_slow_is_named_with_what_the_others_of_its_node_reach(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(5,), slow={"gpu-3/2": 0.92}).diagnose()
     assert named(found) == [("rail", "gpu-3 rail 2 (mlx5_2)")]

@@ -81,7 +81,7 @@ def test_of_two_nodes_the_first_one_stands_for_both() -> None:
     assert slow_rails(rails_known(fabric)) == {("su0-0", 5)}
 
 
-@pytest.mark.parametrize("size", [8, 64])
+@pytest.mark.parametrize("size", [8, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_rail_that_is_10_percent_slow_is_found_in_90_of_100_clusters(size: int) -> None:
     found = wrong = 0
     trials = TRIALS if size == 8 else 10

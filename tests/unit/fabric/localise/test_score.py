@@ -41,11 +41,7 @@ def test_slow_nodes_are_named_and_only_they(groups: list[int], seed: int, data: 
     assert {(s.cause, s.nodes) for s in found.suspects} == {("node", (node,)) for node in slow}
 
 
-@given(sizes, seeds, st.randoms(use_true_random=False))
-@settings(max_examples=60)
-def test_other_names_for_nodes_and_groups_change_nothing_but_the_names(
-    groups: list[int], seed: int, shuffle: random.Random
-) -> None:
+def only_names_change(groups: list[int], seed: int, shuffle: random.Random) -> None:
     fabric = Fabric.of(*groups)
     numbers = shuffle.sample(range(1000), len(fabric.names) + len(groups))
     names = [*fabric.names, *dict.fromkeys(fabric.places.values())]
@@ -57,6 +53,15 @@ def test_other_names_for_nodes_and_groups_change_nothing_but_the_names(
     fabric.uplinks[place] = renamed.uplinks[new[place]] = 0.7
     found, again = (each.diagnose(luck=noise(seed, 0.08), seed=seed) for each in (fabric, renamed))
     assert translated(found, new) == again
+
+
+renamed_fabrics = given(sizes, seeds, st.randoms(use_true_random=False))
+test_other_names_for_nodes_and_groups_change_nothing_but_the_names = settings(max_examples=15)(
+    renamed_fabrics(only_names_change)
+)
+test_other_names_change_nothing_in_60_fabrics = pytest.mark.slow(
+    settings(max_examples=60)(renamed_fabrics(only_names_change))
+)
 
 
 def test_nodes_that_only_runs_across_slow_uplinks_are_left_for_do_not_run_for_ever() -> None:
