@@ -4,13 +4,16 @@ PYTHON     ?= python3
 VENV       := .venv
 BIN        := $(VENV)/bin
 PYTEST     := $(BIN)/python -m pytest
+QUICK      := $(PYTEST) -q -n auto --dist worksteal -m "not slow"
+UNIT       := tests/unit $(wildcard stacks/*/tests/unit)
+PROGRAM    := tests/program $(wildcard stacks/*/tests/program)
 SOURCES    := busbar components lab tests examples machines stacks bench __main__.py conftest.py
 
 # Without the bytecode that Python keeps, each run would compile every test anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev up down status test check lint types unit program slow lab-unit lab engine drills bench mutants schema docs release size lock format
+.PHONY: help venv dev up down status test check lint types charts unit program slow lab-unit lab engine drills bench mutants schema docs release size lock format
 
 help:  ## list what can be done
 	@awk -F':.*## ' '/^[a-z%-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +36,9 @@ status: $(VENV)/.ready  ## what of the lab runs
 
 test: check slow lab-unit lab engine  ## everything: lint, types, unit, program (mocks), slow, lab (real engine, real hosts; needs root), engine
 
-check: lint types unit program  ## the quick part of `make test`, without the tests marked slow; needs no root
+# One pytest for unit and program tests: each process imports and collects for seconds before its first test.
+check: lint types charts  ## the quick part of `make test`, without the tests marked slow; needs no root
+	@$(QUICK) $(UNIT) $(PROGRAM)
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check $(SOURCES)
@@ -45,20 +50,20 @@ lint: $(VENV)/.ready
 types: $(VENV)/.ready
 	@$(BIN)/mypy
 
-unit: $(VENV)/.ready
+charts: $(VENV)/.ready
 	@$(BIN)/python -m lab build --charts
-	@$(PYTEST) -q -n auto --dist worksteal -m "not slow" tests/unit $(wildcard stacks/*/tests/unit)
+
+unit: charts
+	@$(QUICK) $(UNIT)
 
 program: $(VENV)/.ready
-	@$(PYTEST) -q -n auto --dist loadfile -m "not slow" tests/program $(wildcard stacks/*/tests/program)
+	@$(QUICK) $(PROGRAM)
 
 # Unit and program tests that start many shells or programs, or build wheels.
-slow: $(VENV)/.ready
-	@$(BIN)/python -m lab build --charts
-	@$(PYTEST) -q -n auto --dist loadfile -m slow tests/unit tests/program $(wildcard stacks/*/tests/unit stacks/*/tests/program)
+slow: charts
+	@$(PYTEST) -q -n auto --dist loadfile -m slow $(UNIT) $(PROGRAM)
 
-lab-unit: $(VENV)/.ready
-	@$(BIN)/python -m lab build --charts
+lab-unit: charts
 	@$(PYTEST) -q lab/tests/unit lab/offline/tests
 
 lab: $(VENV)/.ready
