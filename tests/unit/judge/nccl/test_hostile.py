@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from bench.nccl_hostile import MANY, SHAPES
 from busbar.judge.nccl import Expectation, judge, judge_log, read_file
-from busbar.judge.nccl.log import source
+from busbar.judge.nccl.log import source, tables
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS, KEEP_LABELS
 from busbar.judge.nccl.log.reader import read_blocks, read_lines
-from busbar.judge.nccl.log.tables import MAX_ROWS, MAX_TABLES
+from busbar.judge.nccl.log.tables import MAX_TABLES
 from tests.unit.judge.nccl.logs import Made
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
@@ -98,10 +98,12 @@ def test_any_text_in_any_line_is_read_without_an_error(text: str, at: int) -> No
     judge(lines, WANT)
 
 
-def test_more_rows_than_any_run_has_are_not_all_kept() -> None:
-    rows = (MANY["rows"](8 * i) for i in range(MAX_ROWS + 2))
+@pytest.mark.parametrize("most", [512, pytest.param(tables.MAX_ROWS, marks=pytest.mark.slow)])
+def test_more_rows_than_any_run_has_are_not_all_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_ROWS", most)
+    rows = (MANY["rows"](8 * i) for i in range(most + 2))
     log = read_lines([*Made().lines()[:5], *rows])
-    assert sum(len(run.rows) for run in log.runs) == MAX_ROWS
+    assert sum(len(run.rows) for run in log.runs) == most
     assert log.long_lines == 2
 
 
