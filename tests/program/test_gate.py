@@ -126,3 +126,16 @@ def test_no_host_and_no_cluster_is_changed_where_preflight_fails() -> None:
     done = run_program(cluster, healthy(cluster, instead={"busbar-preflight-hosts": error}))
     assert done.error is not None
     assert [r.name for r in done.custom if r.type.startswith(("command:remote", "kubernetes"))] == []
+
+
+def test_a_job_that_was_made_again_under_its_name_is_judged_again() -> None:
+    """Such as in a cluster that was made anew, whose former verdict says nothing of it."""
+    cluster = site()
+
+    def triggers(uid: str) -> Any:
+        made = {"busbar-nccl-h100-job": {"metadata": {"uid": uid}}}
+        done = run_program(cluster, healthy(cluster, lambda _: "not read", instead=made))
+        return done.named("busbar-nccl-h100-collect").inputs["triggers"]
+
+    assert triggers("1") != triggers("2")
+    assert triggers("1") == triggers("1")

@@ -39,7 +39,7 @@ def up(
     printed: str | None = None,
     more: dict[str, str] | None = None,
     preview: bool = False,
-    claim_uid: str = "1",
+    uid: str = "1",
     **change: Any,
 ) -> Run:
     """Run the program against the outputs of a stack; `printed` by the collecting command, else a pass.
@@ -53,11 +53,11 @@ def up(
         "busbar-training:training": json.dumps(configured() if config is None else config),
         **(more or {}),
     }
-    return _run(json.dumps(state), said, preview, claim_uid, json.dumps(asked))
+    return _run(json.dumps(state), said, preview, uid, json.dumps(asked))
 
 
 @cache
-def _run(state: str, said: str, preview: bool, claim_uid: str, config: str) -> Run:
+def _run(state: str, said: str, preview: bool, uid: str, config: str) -> Run:
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
             return {"stdout": said, "stderr": ""}
@@ -65,8 +65,8 @@ def _run(state: str, said: str, preview: bool, claim_uid: str, config: str) -> R
             return (
                 {"status": {"version": f"{args.inputs['version']}-found"}} if "version" in args.inputs else {}
             )
-        if args.typ == CLAIM:
-            return {"metadata": {**args.inputs["metadata"], "uid": claim_uid}}
+        if args.typ in (CLAIM, JOB):
+            return {"metadata": {**args.inputs["metadata"], "uid": uid}}
         return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
 
     program = ROOT / "stacks" / "training" / "__main__.py"
@@ -386,8 +386,13 @@ def test_the_job_starts_after_its_claim_is_bound() -> None:
 
 
 def test_a_claim_that_was_made_again_under_its_name_is_waited_for_again() -> None:
-    before, again = (up(config=configured(storage=NFS), claim_uid=uid) for uid in ("1", "2"))
+    before, again = (up(config=configured(storage=NFS), uid=uid) for uid in ("1", "2"))
     assert before.named("storage-bind").inputs["triggers"] != again.named("storage-bind").inputs["triggers"]
+
+
+def test_a_job_that_was_made_again_under_its_name_is_judged_again() -> None:
+    before, again = (up(uid=uid).named("training-h100-collect") for uid in ("1", "2"))
+    assert before.inputs["triggers"] != again.inputs["triggers"]
 
 
 def test_the_claim_is_waited_for_with_a_worker_that_may_be_its_first_one() -> None:
