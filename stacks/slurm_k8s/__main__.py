@@ -59,7 +59,7 @@ def install(on: Installation[Slurm]) -> pulumi.Output[dict[str, Any]]:
     after = ResourceOptions(depends_on=[roll])
     ready = on.step("slurm-ready", "ready", ReadySpec.of(slurm, pools), after, *triggers)
     # Named, because Output.all() of nothing is an empty list.
-    found = pulumi.Output.all(printed=ready.stdout, results=create_measurements(on, pools, ready))
+    found = pulumi.Output.all(printed=ready.stdout, results=create_measurements(on, pools, namespace, ready))
     return found.apply(lambda known: build_outputs(slurm, on.cluster.cluster_name, pools, **known))
 
 

@@ -11,7 +11,7 @@ import pulumi_kubernetes as kubernetes
 import pulumi_random as random
 from pulumi_command import local
 
-from busbar.components.engine.cluster import of_fixed_name
+from busbar.components.engine.cluster import of_fixed_name, uid_of
 from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.frame import Installation
@@ -58,9 +58,11 @@ def _password() -> pulumi.Output[str]:
 
 
 def create_measurements(
-    on: Installation[Slurm], pools: Mapping[str, Pool], ready: local.Command
+    on: Installation[Slurm], pools: Mapping[str, Pool], namespace: pulumi.Resource, ready: local.Command
 ) -> dict[str, pulumi.Output[dict[str, Any]]]:
     """Register the measurement of each pool, whose request follows from what the step `ready` has printed.
+
+    Another `namespace` under the same name is another cluster, which is measured again.
 
     Returns pool -> its PoolResult as JSON values; nothing without `probe.measure`.
     """
@@ -73,6 +75,7 @@ def create_measurements(
             ready.stdout.apply(partial(_measure_spec, on.config, pool)),
             on.cluster.kubeconfig,
             pulumi.ResourceOptions(depends_on=[*earlier]),
+            triggers=[uid_of(namespace)],
         )
         measured[pool.name] = step.stdout.apply(read_result)
         earlier.append(step)

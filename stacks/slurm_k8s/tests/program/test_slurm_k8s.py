@@ -48,6 +48,7 @@ def up(
     measured: Any = None,
     preview: bool = False,
     secrets: tuple[str, ...] = (),
+    uid: str = "1",
     **config: Any,
 ) -> Run:
     """Run the program on the outputs of a stack; `printed` by the step `ready`, `measured` by the
@@ -55,12 +56,12 @@ def up(
     state = {"outputs": {**outputs(of_fabric), "kubeconfig": KUBECONFIG}, "secretOutputNames": ["kubeconfig"]}
     asked = {"busbar-slurm_k8s:slurm_k8s": json.dumps(configured(**config))}
     texts = (json.dumps(each) for each in (state, printed or READY, measured or PASSED, asked))
-    return _run(*texts, preview=preview, secrets=secrets)
+    return _run(*texts, uid, preview=preview, secrets=secrets)
 
 
 @cache
 def _run(
-    state: str, printed: str, measured: str, config: str, *, preview: bool, secrets: tuple[str, ...]
+    state: str, printed: str, measured: str, config: str, uid: str, *, preview: bool, secrets: tuple[str, ...]
 ) -> Run:
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
         if args.typ == LOCAL:
@@ -68,6 +69,8 @@ def _run(
             return {"stdout": known.get(args.name, "{}"), "stderr": ""}
         if args.typ == "random:index/randomPassword:RandomPassword":
             return {"result": PASSWORD}
+        if args.typ == "kubernetes:core/v1:Namespace":
+            return {"metadata": {**args.inputs["metadata"], "uid": uid}}
         return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
 
     return run_program(
@@ -294,6 +297,11 @@ def test_an_update_measures_again_for_its_number_an_image_or_nodes_and_not_for_o
 
     assert asked() == asked(slurm_conf={"DefMemPerCPU": "100"})
     assert len({asked(), asked(probe={"run": 2}), asked(image_tag="x"), asked(printed=NOT_READY)}) == 4
+
+
+def test_a_cluster_that_was_made_anew_is_measured_again() -> None:
+    before, again = (up(uid=uid).named("slurm-nccl-h100").inputs["triggers"] for uid in ("1", "2"))
+    assert before != again
 
 
 def test_without_a_measurement_there_is_a_reason_and_the_update_succeeds() -> None:
