@@ -13,7 +13,8 @@ import pytest
 
 from tests.program.harness import ROOT
 
-PROGRAMS = ["__main__.py", *(str(file.relative_to(ROOT)) for file in ROOT.glob("stacks/*/__main__.py"))]
+OTHERS = [str(file.relative_to(ROOT)) for file in sorted(ROOT.glob("stacks/*/__main__.py"))]
+PROGRAMS = ["__main__.py", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 # The program up to the point where the engine's part begins, then what that part does: wait, or fail.
 WAITING = """
 import runpy, signal, sys, time, pulumi
