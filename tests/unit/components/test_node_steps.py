@@ -60,7 +60,8 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     text = f"it is unknown whether servers and workers are running: {of_workers or of_servers}"
     with pytest.raises(pulumi.RunError, match="unknown whether") if fails else nullcontext() as caught:
         asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
-    assert [*said, *([str(caught.value)] if caught else [])] == [text]
+    fix = ". Fix: see what does not run: busbar verify stack" if fails else ""
+    assert [*said, *([str(caught.value)] if caught else [])] == [f"{text}{fix}"]
 
 
 def test_a_cluster_that_was_made_anew_fails_the_update_with_the_fix_of_verify(

@@ -221,7 +221,7 @@ def test_a_new_judge_alone_runs_the_collector_again_with_its_previous_result(run
     collect = run.named("busbar-nccl-a-collect")
     asked = request(collect)
     assert asked.pop("judge") == JUDGE
-    assert collect.inputs["triggers"] == [digest(asked)], "a replaced command has no previous result"
+    assert collect.inputs["triggers"][0] == digest(asked), "a replaced command has no previous result"
     assert collect.inputs["addPreviousOutputInEnv"] is True
 
 
