@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from busbar.exits import NO_VERDICT
+from busbar.outputs import ClusterOutputs
 from lab.hosts import nspawn
 from lab.topology import find, hosts
 from tests.lab.test_day2_machines import _first_address, _install_anew
@@ -162,6 +167,41 @@ def test_beside_an_update_another_change_is_refused_and_a_drain_stays(lab: Lab, 
         update.kill()
         print(update.printed)
         busbar(lab, "uncordon", "dev", "worker-1")
+
+
+def test_a_measurement_beside_an_update_that_measures_names_its_pods_and_ends_nothing(lab: Lab) -> None:
+    def longer(cluster: dict[str, Any]) -> None:
+        cluster["validation"].update(run=9, iterations=40)
+
+    done = []
+    config = str(lab.config_with(longer))
+    update = threading.Thread(target=lambda: done.append(lab.up("--config-file", config)))
+    update.start()
+    phases = "get pods -n busbar-validation -o jsonpath='{.items[*].status.phase}'"
+    eventually(lambda: lab.kubectl(phases).count("Running") == 3, UP_SECONDS, "the update measures")
+    code, said = busbar(lab, "measure", "dev")
+    assert (code, "held by busbar-validation/" in said) == (NO_VERDICT, True)
+    update.join()
+    assert done[0].returncode == 0, done[0].stdout + done[0].stderr
+    assert busbar(lab, "up", "dev", "--yes", "--skip-preview")[0] == 0
+
+
+def test_hosts_that_were_all_installed_anew_are_a_cluster_again_by_the_printed_commands(lab: Lab) -> None:
+    began = datetime.now(UTC)
+    for host in hosts():
+        nspawn.stop(nspawn.folder(host))
+    lab.boot()
+    code, said = busbar(lab, "up", "dev", "--yes", "--skip-preview")
+    assert (code, "busbar verify dev" in said, "PULUMI_K8S" in said) == (1, True, False)
+    code, said = busbar(lab, "verify", "dev")
+    assert (code, "no server has K3s" in said, "CoreDNS" in said) == (1, True, False)
+    first, second = re.findall(r"busbar (up dev --converge [\w,-]+)", said)
+    assert busbar(lab, *first.split(), "--yes", "--skip-preview")[0] == 1
+    assert busbar(lab, *second.split(), "--yes", "--skip-preview")[0] == 0
+    assert as_applied(lab)
+    # The verdict of the lost cluster says nothing about this one.
+    measured_at = ClusterOutputs.from_dict(lab.outputs()).nccl["lab"].measured_at
+    assert measured_at and measured_at > began
 
 
 def test_an_update_whose_terminal_is_gone_is_completed_by_the_next_one(lab: Lab, stack: OwnStack) -> None:
