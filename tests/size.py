@@ -18,6 +18,8 @@ NOT_COUNTED = re.compile(
     r"(^|/)(requirements.*\.txt|go\.sum|LICENSE|(schema|dashboards)/.*\.json)$|\.(svg|tgz|ttf|zst|xz)$"
     r"|stacks/[^/]+/(schema\.json|(.*/)?go\.mod)$|^tests/drills\.jsonl$"
 )
+# Stacks on the lab's cluster.
+LAB_STACKS = r"Pulumi\.(dev|jobs|networks)\.yaml$"
 # The first pattern that matches a path is its part. Chart extracts are data.
 PARTS = {
     "chart extracts": r"tests/.*/extracts/|stacks/[^/]+/tests/.*/extracts/",
@@ -29,7 +31,7 @@ PARTS = {
     "bring-up": r"(busbar|components|host|helm_values|charts)/|__main__\.py$",
     "tests of the core": r"tests/|conftest\.py$",
     **{
-        f"stacks/{name}": rf"stacks/{name}/(?!tests/|lab/|.*\.md$)"
+        f"stacks/{name}": rf"stacks/{name}/(?!tests/|lab/|{LAB_STACKS}|.*\.md$)"
         for name in ("accept", "slurm", "slurm_k8s", "training", "watch")
     },
     "rest": r"",
