@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -343,17 +342,3 @@ CONFIG = ProjectConfig(
     checks=_findings,
     secrets={PASSWORD: "Password of accounting.username in the database."},
 )
-
-
-def describe(path: Path) -> tuple[list[str], list[Finding]]:
-    """A stack file in a few lines, and the warnings on it. Raises ConfigError."""
-    slurm = CONFIG.read(path)
-    one = "; lost with its server" if slurm.state.accept_state_on_one_node else ""
-    database = slurm.accounting
-    return [
-        f"cluster {slurm.cluster}, pools: {', '.join(slurm.pools) or 'all'}, namespace {slurm.namespace}",
-        f"slurm-operator {slurm.version} from {slurm.charts}; Slurm {slurm.image_tag} from {slurm.images}",
-        f"state: {slurm.state.size}, class {slurm.state.storage_class or 'default'}{one}",
-        f"accounting: {f'{database.database} on {database.host}' if database else 'none'}",
-        f"login: {slurm.login.service}, port {slurm.login.port}",
-    ], []

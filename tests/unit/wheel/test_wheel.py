@@ -116,7 +116,9 @@ def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout_inside_the_package(
 
 
 def test_the_page_on_hosts_names_the_installed_host_scripts(installed: Installed) -> None:
-    last = installed.busbar("docs", "hosts").stdout.decode().splitlines()[-1]
+    done = installed.busbar("docs", "hosts")
+    assert done.returncode == 0, done.stderr.decode()
+    last = done.stdout.decode().splitlines()[-1]
     folder = Path(last.partition(" are in ")[2])
     assert folder == (installed.site / "busbar" / "host").resolve()
     assert (folder / "preflight.sh").is_file()

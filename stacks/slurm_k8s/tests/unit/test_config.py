@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from busbar.config import ConfigError
-from stacks.slurm_k8s.package.config import CONFIG, describe
+from stacks.slurm_k8s.package.commands import describe
+from stacks.slurm_k8s.package.config import CONFIG
 from stacks.slurm_k8s.tests.support import configured, slurm
 from tests.support.shared import PROJECT
 
