@@ -24,7 +24,6 @@ SECONDS = 900
 PROGRAM = """
     import json, os, shlex, sys
     from pathlib import Path
-    from types import SimpleNamespace
     import pulumi
     from pulumi_command import local
 
@@ -97,7 +96,7 @@ PROGRAM = """
         text = pulumi.Output.from_input(create).apply(text)
         return local.Command(name, create=text, stdin=stdin, opts=opts, add_previous_output_in_env=False)
 
-    def removal_command(name, create, delete, stdin, add_previous_output_in_env, logging, opts):
+    def removal_command(name, step, stdin, opts, at_removal, create=None):
         # What `busbar remove` does, without SSH.
         def kept(request):
             address = json.loads(request)["servers"][0]["address"]
@@ -105,7 +104,7 @@ PROGRAM = """
 
         def text(request):
             spec = json.loads(request)
-            if delete.endswith("remove host"):
+            if step == "remove host":
                 values = {**spec["values"], "NODE_NAME": spec["host"]["name"], "VERB": "remove"}
                 script, address = spec["script"], spec["host"]["address"]
             else:
@@ -117,7 +116,7 @@ PROGRAM = """
                              stdin="{}", opts=opts, add_previous_output_in_env=False)
 
     hosts.remote.Command = command
-    hosts.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
+    hosts.create_hosts_command = removal_command
 
     class Login:
         def connection(self, host):

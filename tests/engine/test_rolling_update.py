@@ -30,7 +30,6 @@ UPDATE = ("up", "--yes", "--skip-preview", "--continue-on-error", "--parallel", 
 PROGRAM = """
     import json
     from pathlib import Path
-    from types import SimpleNamespace
     import pulumi
     from pulumi_command import local
 
@@ -57,7 +56,7 @@ PROGRAM = """
         text = script(names.host_of(name)) + f" && echo {SITE['version']}"
         return local.Command(name, create=text, add_previous_output_in_env=False, opts=opts)
 
-    def removal_command(name, create, delete, stdin, add_previous_output_in_env, logging, opts):
+    def removal_command(name, step, stdin, opts, at_removal, create=None):
         text = script(names.host_of(name))
         return local.Command(name, delete=text, add_previous_output_in_env=False, opts=opts)
 
@@ -71,7 +70,7 @@ PROGRAM = """
         )
 
     hosts.remote.Command = command
-    hosts.local = SimpleNamespace(Command=removal_command, Logging=local.Logging)
+    hosts.create_hosts_command = removal_command
     batches.ask = ask
     # There is no API, through which a worker would be drained.
     worker_pool.restart_hooks = lambda *_, **__: pulumi.ResourceHookBinding()
