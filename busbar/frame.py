@@ -15,8 +15,9 @@ from busbar.capability import Gate
 from busbar.config.cluster import Chart
 from busbar.config.types import Int, Seconds, StackName, Url
 from busbar.exits import Failed
-from busbar.finding import Finding, Fix, KeyPath, path_of, with_fix
+from busbar.finding import Finding, KeyPath, path_of, with_fix
 from busbar.kube.client import Api, JsonObject
+from busbar.kube.health import problem
 from busbar.kube.nodes import NODES, Node
 from busbar.kube.pods import namespace_report
 from busbar.models import ConfigModel, OutputModel, StrictModel, problems
@@ -169,11 +170,6 @@ def headline(gate: Gate, outputs: Mapping[str, Any], text: str) -> Text:
     return not_passed(gate.title, outputs.get(gate.reasons))
 
 
-def broken(what: str, fix: Fix | str, host: str = CLUSTER) -> Finding:
-    """Find something that only the site can repair, by default not of one host."""
-    return Finding((host,), what, fix, kind="site")
-
-
 def unready(api: Api, namespaces: Iterable[str]) -> Iterator[Finding]:
     """Find workloads in these namespaces that have fewer ready pods than they want. Raises ApiError.
 
@@ -201,4 +197,4 @@ def unready(api: Api, namespaces: Iterable[str]) -> Iterator[Finding]:
             causes = listed(namespace_report(api, namespace))
             what = "; ".join(short) + (f" ({causes})" if causes else "")
             fix = f"kubectl -n {namespace} describe pods; repair what the events of these pods name"
-            yield broken(what, fix)
+            yield problem(what, fix)

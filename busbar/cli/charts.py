@@ -16,6 +16,7 @@ from busbar.helm import drift as charts
 from busbar.helm.drift import Difference
 from busbar.helm.releases import statuses
 from busbar.kube.client import ApiError, RestApi
+from busbar.kube.health import problem
 from busbar.names import CLUSTER_ID
 from busbar.operations.verify import CLUSTER, Verified, drift, installed
 from busbar.outputs import ClusterOutputs, ContractError
@@ -81,7 +82,7 @@ def _findings(path: Path, capability: Capability) -> Iterator[Finding]:
     try:
         yield from installed(on.releases, statuses(on.api))
         for each in differences(on):
-            refused = Finding((CLUSTER,), each.what, "repair what the API server names", kind="site")
+            refused = problem(each.what, "repair what the API server names")
             yield refused if each.refused else drift(CLUSTER, each.what)
         yield from capability.problems(config, ClusterOutputs.from_dict(on.outputs), on.api)
     except ApiError as error:

@@ -34,9 +34,9 @@ _FAILED = "failed calling webhook"
 _NAMED = 4
 
 
-def problem(what: str, fix: Fix | str) -> Finding:
-    """Something that the cluster cannot do, and what to do."""
-    return Finding(("cluster",), what, fix, kind="site")
+def problem(what: str, fix: Fix | str, host: str = "cluster") -> Finding:
+    """Find something that only the site can repair, by default not of one host."""
+    return Finding((host,), what, fix, kind="site")
 
 
 def await_health(kubeconfig: str, cluster: Cluster, clock: Clock | None = None) -> list[Finding]:

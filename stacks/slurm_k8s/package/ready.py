@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import Field
 
 from busbar.finding import STACK, Finding, Fix
-from busbar.frame import CheckResult, broken
+from busbar.frame import CheckResult
 from busbar.kube.client import Api, ApiError
+from busbar.kube.health import problem
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, lasting, wait_until
@@ -196,14 +197,14 @@ def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, Slu
     login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
     if login and not (login.get("status") or {}).get("readyReplicas"):
         what = f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
-        yield broken(what, f"kubectl -n {spec.namespace} describe pods")
+        yield problem(what, f"kubectl -n {spec.namespace} describe pods")
     for name, late in slurm.overdue().items():
         on = next((worker for worker, node in known.items() if node.name == name), CLUSTER)
         fix = (
             f"kubectl -n {spec.namespace} delete pod {pod_of(name)}, which ends its processes, and other "
             "jobs there; reboot the host of a pod that does not end"
         )
-        yield broken(f"{name}: {late}", fix, on)
+        yield problem(f"{name}: {late}", fix, on)
 
 
 def _missing(
@@ -219,13 +220,13 @@ def _missing(
             other = f"; else: kubectl -n {namespace} get pods -o wide, and repair the host of the pod"
             command = ("up", STACK, "--converge", CLUSTER)
             fix = Fix("if `busbar verify` names its NodeSet", command, when=other)
-            yield broken(f"no node of Slurm{waits.get(worker, '')}", fix, worker)
+            yield problem(f"no node of Slurm{waits.get(worker, '')}", fix, worker)
         elif node.problem and not node.kept_away:
             repair = f"repair what the reason names; then: scontrol update nodename={node.name} state=resume"
-            yield broken(f"{node.name} is {node.problem}", repair, worker)
+            yield problem(f"{node.name} is {node.problem}", repair, worker)
         elif pool.gres not in re.split(r"[(,]", node.gres):
             what = f"{node.name} has GRES {node.gres or 'null'}, expected {pool.gres}"
-            yield broken(what, "compare gres.conf with /dev/nvidia* in the pod of slurmd there", worker)
+            yield problem(what, "compare gres.conf with /dev/nvidia* in the pod of slurmd there", worker)
 
 
 def _probed(

@@ -13,9 +13,9 @@ from busbar.config.findings import show
 from busbar.config.types import Address, DnsLabel, DnsSubdomain, Matching, Quantity, Seconds, invalid
 from busbar.exits import Failed
 from busbar.finding import Finding
-from busbar.frame import broken
 from busbar.kube import objects
 from busbar.kube.client import Api, JsonObject
+from busbar.kube.health import problem
 from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.names import digest, short
@@ -296,7 +296,7 @@ def unbound(api: Api, storage: Storage, namespace: str) -> Iterator[Finding]:
     if phase != "Bound":
         fix = f"kubectl -n {namespace} describe pvc {name}, whose events name the reason"
         what = f"PersistentVolumeClaim {namespace}/{name} is {phase}, expected Bound"
-        yield broken(what, fix)
+        yield problem(what, fix)
 
 
 def described(storage: Storage, namespace: str, printed: str | None) -> dict[str, Any]:

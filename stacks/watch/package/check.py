@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import Field
 
 from busbar.finding import Finding
-from busbar.frame import CheckResult, broken, crds_of, not_of_release, refuse, unready, without_class
+from busbar.frame import CheckResult, crds_of, not_of_release, refuse, unready, without_class
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.health import problem
 from busbar.kube.wait import Clock, ProgressCallback, lasting
 from busbar.models import StrictModel
 from busbar.outputs import ClusterOutputs
@@ -126,7 +127,7 @@ class _Look:
         expected = {node: int(rails) for node, rails in _EXPECTED.findall(text)}
         if not expected:
             what = "no node is expected to have rails: the cluster's outputs name no usable worker"
-            return [broken(what, "repair the workers, then run `busbar watch refresh`")]
+            return [problem(what, "repair the workers, then run `busbar watch refresh`")]
         named: dict[str, set[Port]] = {}
         for node, *port in _NAMED.findall(text):
             named.setdefault(node, set()).add(tuple(port))
@@ -137,7 +138,7 @@ class _Look:
         served = [_WRITTEN.findall(self._metrics(pod)) for pod in self._pods(METRICS).values()]
         if not any([*map(float, each)] == [*map(float, written)] for each in served):
             what = f"{METRICS} does not serve what was written last (kubelet takes up to 90 s to mount it)"
-            yield broken(what, f"kubectl -n {self._spec.namespace} describe pods -l app={METRICS}")
+            yield problem(what, f"kubectl -n {self._spec.namespace} describe pods -l app={METRICS}")
 
     def _rails(self, expected: Mapping[str, int], named: Mapping[str, set[Port]]) -> Iterator[Finding]:
         """Nodes of which a rail is not read, as one problem."""
@@ -152,7 +153,7 @@ class _Look:
             missing = ", ".join(map(":".join, sorted(named.get(node, set()) - found[node])))
             short.append(f"{node} {len(found[node])}/{expected[node]} (missing: {missing or 'not named'})")
         if short:
-            yield broken(
+            yield problem(
                 f"node_exporter does not read all rails: {listed(short)}",
                 f"look at the pods of {RAILS}, at `devices`, and for files in "
                 "/sys/class/infiniband/*/ports/* that cannot be read (node_exporter#3265); if an HCA was "
@@ -167,7 +168,7 @@ class _Look:
         problems = [_prometheus(self._api, each, self._spec.groups, nodes) for each in services]
         if not services:
             what = "no Prometheus runs: the operator has made no Service with the label operated-prometheus"
-            yield broken(what, "repair the Prometheus Operator and its object Prometheus")
+            yield problem(what, "repair the Prometheus Operator and its object Prometheus")
         elif all(problems):
             yield from filter(None, problems)
 
@@ -203,15 +204,15 @@ def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: i
         read = min(int(query(f"count({each}) or vector(0)")[0]["value"][1]) for each in _READ)
         down = [each["metric"].get("node", METRICS) for each in query(DOWN)] if read < nodes else []
     except (ApiError, KeyError) as error:
-        return broken(f"{what} is not responding: {error}", f"kubectl -n {namespace} describe pods")
+        return problem(f"{what} is not responding: {error}", f"kubectl -n {namespace} describe pods")
     if missing := [group for group in groups if group not in loaded]:
         fix = "compare stack.release_label with its ruleSelector and serviceMonitorSelector"
-        return broken(f"{what} has not loaded {', '.join(missing)}", fix)
+        return problem(f"{what} has not loaded {', '.join(missing)}", fix)
     if read < nodes:
         targets = f"; targets that are down: {listed(sorted(down))}" if down else ""
         fix = (
             "repair the pods of these targets; without one compare its serviceMonitorSelector with "
             "stack.release_label"
         )
-        return broken(f"{what} reads {read} of {nodes} nodes{targets}", fix)
+        return problem(f"{what} reads {read} of {nodes} nodes{targets}", fix)
     return None
