@@ -118,6 +118,10 @@ class UnknownAuthority(ApiError):
     """The server has a certificate of another authority than that of the kubeconfig."""
 
 
+ASK_VERIFY = Fix("see what does not run", ("verify", STACK))
+"""The fix where a cluster is not responding."""
+
+
 def read_kubeconfig_again(first_server: str) -> Fix:
     """The fix where all servers have certificates of an UnknownAuthority: the cluster was made anew."""
     return Fix(

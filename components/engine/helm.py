@@ -21,9 +21,9 @@ from busbar.config import Chart
 from busbar.config import cluster as models
 from busbar.config.cluster import Taint
 from busbar.exits import Failed
-from busbar.finding import Finding
+from busbar.finding import Finding, with_fix
 from busbar.helm import releases
-from busbar.kube.client import Api, ApiError, RestApi
+from busbar.kube.client import ASK_VERIFY, Api, ApiError, RestApi
 from busbar.kube.wait import SystemClock, TimedOut, lasting
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.names import digest
@@ -346,7 +346,8 @@ async def _fail_unless_installed(
         pulumi.warn(f"it is unknown whether the Helm releases are installed: {error}")
         return
     except (ApiError, TimedOut) as error:
-        raise pulumi.RunError(f"it is unknown whether what is installed works: {error}") from None
+        what = f"it is unknown whether what is installed works: {error}"
+        raise pulumi.RunError(with_fix(what, ASK_VERIFY.on(pulumi.get_stack()))) from None
     if missing:
         raise pulumi.RunError(
             "\n".join(f"{each}, although this stack has installed it" for each in missing)

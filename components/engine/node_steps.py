@@ -14,12 +14,12 @@ from busbar.capability import drain_hooks
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Cluster
 from busbar.exits import Failed
-from busbar.finding import STACK, Finding, Fix, with_fix
+from busbar.finding import Finding, with_fix
 from busbar.hosts import k3s, scripts
 from busbar.hosts.inventory import Inventory
 from busbar.kube import batches, health
 from busbar.kube import nodes as cluster_servers
-from busbar.kube.client import ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
+from busbar.kube.client import ASK_VERIFY, ApiError, RestApi, UnknownAuthority, read_kubeconfig_again
 from busbar.kube.drain import drain_for_restart, put_back
 from busbar.kube.wait import SystemClock, TimedOut
 
@@ -135,9 +135,7 @@ async def fail_unless_ready(
         what = f"it is unknown whether servers and workers are running: {error}"
         cause = error.error if isinstance(error, TimedOut) else error
         anew = isinstance(cause, UnknownAuthority)
-        next_step = (
-            read_kubeconfig_again(servers[0]) if anew else Fix("see what does not run", ("verify", STACK))
-        )
+        next_step = read_kubeconfig_again(servers[0]) if anew else ASK_VERIFY
         raise pulumi.RunError(with_fix(what, next_step.on(stack))) from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from busbar.finding import STACK, Fix
+from busbar.kube.client import ASK_VERIFY
 
 # Texts of the Pulumi engine.
 NO_STACK = re.compile(r"no stack named")
@@ -62,7 +63,7 @@ _FIXES: Mapping[str, Fix | str] = {
         ("preflight", STACK),
         "; if a machine is gone for good, take it out of hosts",
     ),
-    _UNREACHABLE_CLUSTER.pattern: Fix("see what does not run", ("verify", STACK)),
+    _UNREACHABLE_CLUSTER.pattern: ASK_VERIFY,
     r"ssh: (handshake failed|unable to authenticate)": Fix(
         "see which hosts refuse the key, or have another host key", ("preflight", STACK)
     ),

@@ -12,8 +12,9 @@ import pulumi
 import pytest
 
 from busbar import config
-from busbar.components.engine import node_steps
+from busbar.components.engine import helm, node_steps
 from busbar.finding import Finding
+from busbar.helm import releases
 from busbar.hosts import scripts
 from busbar.kube import batches, health, nodes
 from busbar.kube.client import ApiError, UnknownAuthority
@@ -62,6 +63,18 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
         asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
     fix = ". Fix: see what does not run: busbar verify stack" if fails else ""
     assert [*said, *([str(caught.value)] if caught else [])] == [f"{text}{fix}"]
+
+
+def test_releases_that_cannot_be_asked_for_fail_the_update_with_the_same_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(*_: Any) -> list[Any]:
+        raise ApiError("GET /api/v1/secrets", None, "no answer")
+
+    monkeypatch.setattr(releases, "ask", ask)
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
+    with pytest.raises(pulumi.RunError, match=r"works: .* Fix: see what does not run: busbar verify stack"):
+        asyncio.run(helm._fail_unless_installed("a kubeconfig", [], None))
 
 
 def test_a_cluster_that_was_made_anew_fails_the_update_with_the_fix_of_verify(
