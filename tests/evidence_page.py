@@ -87,7 +87,7 @@ def _row_of_file(file: str, needs: Mapping[str, str | None], lines: Mapping[str,
 
 
 def _lacking(needs: Mapping[str, str | None], passed: Set[str]) -> str:
-    """What drills without a pass need, and how many of them."""
+    """The needs of drills without a pass, and how many drills have each."""
     counts = Counter(need for name, need in needs.items() if need and name not in passed)
     return "; ".join(f"{count} not run here: needs {need}" for need, count in sorted(counts.items()))
 

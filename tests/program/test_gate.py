@@ -39,7 +39,7 @@ def one_pool_fails(job: str) -> dict[str, Any]:
     return failing("half of the rails are missing") if "-b-" in job else passing()
 
 
-# What the collectors print, sections of the site, the only reason, and the measured bandwidth.
+# The texts of the collectors, sections of the site, the only reason, and the measured bandwidth.
 NO_PASS: list[tuple[Verdicts, dict[str, Any], str, float | None]] = [
     (lambda _: failing("GDRDMA is missing on 3 channels"), {}, "GDRDMA is missing on 3 channels", 46.9),
     (lambda _: unknown("the launcher never started"), {}, "the launcher never started", None),

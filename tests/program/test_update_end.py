@@ -111,7 +111,7 @@ DOWN = f"{{}}: {NOT_READY}. Fix: journalctl -u k3s-agent "
 def test_a_host_that_does_not_serve_fails_the_update_unless_somebody_has_said_that_it_may_be_off(
     monkeypatch: pytest.MonkeyPatch, change: str, ready: int, drained: dict[str, str], errors: list[str]
 ) -> None:
-    """Of three workers so many are Ready."""
+    """A cluster of three workers, of which so many are Ready."""
     names = [f"gpu-{number}" for number in (1, 2, 3)]
     known = frozenset(names[: 2 if "no Node" in change else 3])
     at_the_end = Nodes(names=known, ready=frozenset(names[:ready]), drained=drained)

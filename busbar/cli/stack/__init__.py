@@ -43,12 +43,12 @@ class Options:
 
     @property
     def refreshes(self) -> bool:
-        """Whether the state is refreshed first, so that a chart that was uninstalled is installed again."""
+        """True if the state is refreshed first, so that a chart that was uninstalled is installed again."""
         return self.refresh or self.applies_charts
 
     @property
     def applies_charts(self) -> bool:
-        """Whether objects of charts that have changed are applied again."""
+        """True if objects of charts that have changed are applied again."""
         return ALL in self.converge or CHARTS in self.converge
 
 

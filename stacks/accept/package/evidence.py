@@ -103,7 +103,7 @@ Read = TypeVar("Read", bound=OfRun)
 
 
 class OfHosts(OfRun, Generic[Each]):
-    """What hosts have told in a stage. `failed`: host -> why it has told nothing."""
+    """The answers of hosts in a stage. `failed`: host -> why it has told nothing."""
 
     hosts: dict[str, Each]
     failed: dict[str, str] = Field(default={})

@@ -40,7 +40,7 @@ def pools_of(cluster: ClusterOutputs, slurm: Slurm) -> dict[str, Pool]:
 
 
 def refusals(cluster: ClusterOutputs, slurm: Slurm) -> Iterator[str]:
-    """Why Slurm may not be installed on a cluster that has passed, each with its fix."""
+    """The reasons why Slurm may not be installed on a cluster that has passed, each with its fix."""
     known = sorted(cluster.pools)
     if not known:
         yield "has no pool with measured workers"

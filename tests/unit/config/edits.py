@@ -44,7 +44,7 @@ def value_at(loaded: Any, path: str) -> Any:
 
 
 def findings(data: Any, **options: Any) -> list[str]:
-    """What is found wrong."""
+    """The errors of a configuration."""
     with pytest.raises(ConfigError) as caught:
         load(data, **options)
     return [*map(str, caught.value.findings)]

@@ -212,7 +212,7 @@ SHARP = {"validation.profile": "h100-sharp", "validation.expected_busbw_gbps": 4
 BUCKET = {"k3s.snapshots.s3.bucket": "etcd"}
 NO_NFD, NFD_OFF = {"gpu_operator.enabled": False}, {"gpu_operator.values.nfd.enabled": False}
 
-# What is changed in which site, and the only finding: phrases in their order.
+# Each row: the changes, the site, and the only finding as phrases in their order.
 TOGETHER: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     # Hosts and their addresses.
     ({"hosts.virtual_ip": GONE}, TWO, "hosts.virtual_ip: missing: two load balancers share"),
@@ -337,7 +337,7 @@ def test_what_does_not_fit_the_rest_is_refused_with_its_path_and_the_reason(
 
 
 ALSO, BOTH_GIVEN = "is also the", "api_endpoint: given together with hosts"
-# What is changed in which site, and the beginnings of all findings: all errors are reported at once.
+# Each row: the changes, the site, and the beginnings of all findings, which are reported at once.
 SEVERAL: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({"name": GONE, "hosts.workers[1].address": "10.0.0.300",
       "k3s": {"version": "v1.31.1+k3s1", "images": "none", "server_args": {"token": "x"}}}, {"servers": 2},
@@ -369,7 +369,7 @@ def test_all_errors_are_reported_at_once(
     assert [text[: len(start)] for text, start in zip(found, beginnings, strict=True)] == beginnings
 
 
-# What is changed in which site, and is well.
+# Each row: changes that are well, and the site.
 FITTING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"hosts.load_balancers": GONE, "api_endpoint.address": "10.9.8.7"}, NONE),
     ({"hosts.virtual_ip": SHARED}, NONE | {"servers": 5}),
@@ -406,7 +406,7 @@ NO_JOB = "does not launch"
 IMAGES = ("validation.image", "mpi_operator.image")
 IMAGE = "has no fixed tag: another image may run the next time. Fix: give its tag or its digest"
 KEY_OF_LB = {"hosts.nfs_server": {**host("nfs-1", "192.0.2.50"), "host_key": host_key("lb-1")}} | NFS
-# What is changed in which site, and the only warning about the path that the first phrase begins with; where
+# Each row: the changes, the site, and the only warning about the path of its first phrase; where
 # the phrase is a path alone, there is none.
 NOTES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"k3s.disable": ["traefik", "coredns"]}, ONE, "k3s.disable[1]: without coredns the launcher of the"),

@@ -54,7 +54,7 @@ class End(NamedTuple):
 
 
 Design = Mapping[End, End]
-"""Where a cable begins -> the port of a switch, or any port of one, in which it belongs."""
+"""The begin of each cable -> the port of a switch, or any port of one, in which it belongs."""
 
 
 class Link(NamedTuple):

@@ -560,7 +560,7 @@ def _soak(on: Running, pool: str, iterations: int) -> None:
         _sample(on, pool, "start", LIMIT_SECONDS=str(2 * limit), SAMPLE_SECONDS=str(SAMPLE_SECONDS))
         _run(on, pool, f"{len(ended):03}", segment, limit)
         for name, facts in _sample(on, pool, "fetch").items():
-            # Of a host that is not responding those fetched before are kept.
+            # The files that were fetched before are kept for a host that is not responding.
             if text := zlib.decompressobj(31).decompress(base64.b64decode(facts["samples"]), MOST_BYTES):
                 kept.write_packed(on.at(SOAK) / pool / f"{name}{SAMPLES}", text)
     # A process that was killed after the end of a job has left it.

@@ -166,7 +166,7 @@ def _on_hosts(on: Running, pool: str) -> Printed:
 
 
 def _without(why: str) -> dict[str, Any]:
-    """What stands in place of an output of dcgmi."""
+    """A text in place of an output of dcgmi."""
     return {"error": why, "diag": ""}
 
 

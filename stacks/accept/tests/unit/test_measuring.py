@@ -215,7 +215,7 @@ def test_a_folder_that_cannot_be_shared_storage_is_refused(path: str, stack: Pat
 
 
 def script(call: str, folder: Path, *, programs: dict[str, str] | None = None, **values: str) -> Any:
-    """What the script of the hosts prints, with these programs in FOLDER."""
+    """The output of the script of the hosts, with these programs in FOLDER."""
     if programs:
         made.programs(folder, programs)
         call = f"PATH={folder}:$PATH {call}"

@@ -54,7 +54,7 @@ def found(
     completing: Any = None,
     **changes: Any,
 ) -> list[Finding]:
-    """What differs where gpu-2 has this state."""
+    """The differences where gpu-2 has this state."""
     made = slurm(hosts=compute({}, {"quarantine": "RMA 7"} if quarantined else {}), **changes)
     idle = {"state": "idle", "reason": "", "by": "root"}
     nodes: dict[str, Any] = {"gpu-1": idle, "gpu-2": {"state": state, "reason": reason, "by": by}}

@@ -173,7 +173,7 @@ OPERATORS = ("kubeflow-system", "training-operator", "multus")
 
 
 def verified(found: dict[str, Any], storage: dict[str, Any]) -> list[str]:
-    """What `busbar verify` shows of a cluster with these objects only."""
+    """The output of `busbar verify` on a cluster with these objects only."""
     lists = [
         f"{APPS}/{name}/{kind}s" for name in OPERATORS for kind in ("deployment", "daemonset", "statefulset")
     ]
