@@ -182,6 +182,7 @@ class Cluster(pulumi.ComponentResource):
             self._after(**on_cluster),
             inventory=inventory,
             kubeconfig=kubeconfig,
+            facts=preflight.hosts,
             workers=pools,
             after=[*servers.steps, taints, gpu, network, mpi],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from busbar.components.engine.cluster import (
     create_custom_resource,
     create_object,
     create_privileged_namespace,
+    known_or_none,
     uid_of,
 )
 from busbar.components.engine.helm import Installed
@@ -27,17 +29,19 @@ from busbar.manifests.names import digest
 from busbar.manifests.nccljob import NcclJob
 from busbar.names import VALIDATION_NAMESPACE
 from busbar.outputs.contract import current_result
+from busbar.preflight.facts import machines_of
 
 
 class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
     The job runs again when something else is asked for (nodes, versions, image, arguments, `validation.run`),
-    because its name is a digest of that. If only the expectation or the judge changes, the same log is judged
-    again.
+    because its name is a digest of that, and when `machines` changes. If only the expectation or the judge
+    changes, the same log is judged again.
 
     `job`: as busbar.manifests.nccljob.nccl_job makes it of `validation`. Its namespace must exist and admit
-    privileged pods. `in_quarantine`: whether further Nodes of the pool are in quarantine.
+    privileged pods. `in_quarantine`: whether further Nodes of the pool are in quarantine. `machines`: Node ->
+    the identity of its machine, which another machine under the same name does not have.
     """
 
     result: pulumi.Output[Mapping[str, Any]]
@@ -54,6 +58,7 @@ class NcclValidation(pulumi.ComponentResource):
         job: NcclJob,
         validation: Validation,
         in_quarantine: bool = False,
+        machines: pulumi.Input[Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__("busbar:index:NcclValidation", name, None, opts)
         manifest = mpijob.render(job)
@@ -73,6 +78,7 @@ class NcclValidation(pulumi.ComponentResource):
                 depends_on=ahead,
                 # A job that has ended stays as it was. One with another name comes with its own spec.
                 ignore_changes=["spec"],
+                replacement_trigger=known_or_none(pulumi.Output.from_input(machines)),
             ),
         )
         spec = collect_spec(validation, job, self.job, folder=f"{stack_folder()}/{job.pool}")
@@ -96,8 +102,8 @@ class NcclValidation(pulumi.ComponentResource):
 class FabricValidation(pulumi.ComponentResource):
     """Makes the namespace of the measurements, an NcclValidation per pool, and pulls their image before.
 
-    It makes nothing if `validation.enabled` is false. `workers`: pool -> what its image pull waits for.
-    `after`: what the measurements wait for.
+    It makes nothing if `validation.enabled` is false. `facts`: host -> what preflight found. `workers`:
+    pool -> what its image pull waits for. `after`: what the measurements wait for.
     """
 
     results: Mapping[str, pulumi.Output[Any]]
@@ -112,6 +118,7 @@ class FabricValidation(pulumi.ComponentResource):
         *,
         inventory: Inventory,
         kubeconfig: pulumi.Input[str],
+        facts: pulumi.Output[Mapping[str, dict[str, Any]]],
         workers: Mapping[str, pulumi.Resource],
         after: Sequence[pulumi.Resource],
     ) -> None:
@@ -152,6 +159,7 @@ class FabricValidation(pulumi.ComponentResource):
                 job=job,
                 validation=validation,
                 in_quarantine=bool(inventory.unusable_of(pool)),
+                machines=facts.apply(partial(machines_of, job.nodes)),
             )
         self.measurements = list(found.values())
         self.results = {pool: each.result for pool, each in found.items()}

@@ -18,6 +18,7 @@ from busbar.hosts.inventory import Host, Inventory
 from busbar.judge.archive import JOB, VERDICT, Record, Settings, changes
 from busbar.manifests import nccljob
 from busbar.models import OutputModel, number, problems
+from busbar.preflight.facts import machines_of
 from busbar.text import listed
 
 # Variables only of the validation: a job has its own number of ranks, and its own way to print evidence.
@@ -36,6 +37,8 @@ class PoolLaunch(OutputModel):
     rail_hcas: dict[str, tuple[str, ...]] | None = None
     """Worker -> the names of its rails at its last preflight, as NCCL_IB_HCA has them (mlx5_0, or mlx5_0:2
     for port 2). Workers differ. A worker whose rails are not known is absent."""
+    machines: dict[str, str] = Field(default={})
+    """Worker -> the digest of its machine-id at its last preflight. Another machine is measured again."""
     rate_gbps: float
     """Rate of one rail in Gb/s."""
     link_layer: str
@@ -94,6 +97,7 @@ def _launch(
         gpus=configured.gpus,
         rails=configured.rails,
         rail_hcas=_rail_hcas(found, configured.rails) or None,
+        machines=machines_of(job.nodes, facts),
         rate_gbps=configured.rate_gbps,
         link_layer=configured.link_layer,
         transport=job.transport,
@@ -270,17 +274,23 @@ def current_result(printed: str | None, settings: Settings, nodes: Sequence[str]
     result, found = read_result(printed), _object(printed)
     if found.get("kept"):
         measured = result.get("nodes_measured") or ()
-        return {**result, "stale": _stale(found["record"]["settings"], settings, measured, nodes)}
+        stale = _stale(found["record"]["settings"], settings, measured, nodes, found.get("joined") or ())
+        return {**result, "stale": stale}
     if result.get("busbw_gbps") is not None:
         return {**result, "nodes_measured": list(nodes)}
     return result
 
 
 def _stale(
-    former: Settings, wanted: Settings, measured: Collection[str], nodes: Collection[str]
+    former: Settings,
+    wanted: Settings,
+    measured: Collection[str],
+    nodes: Collection[str],
+    joined: Collection[str],
 ) -> list[str]:
     texts = changes(former, wanted)
     for text, names in (
+        ("replaced or joined anew", [node for node in nodes if node in joined and node in measured]),
         ("not measured", [node for node in nodes if node not in measured]),
         ("no longer in the pool", [node for node in measured if node not in nodes]),
     ):

@@ -82,6 +82,19 @@ def uid_of(resource: pulumi.Resource) -> pulumi.Output[str | None]:
     return metadata.apply(lambda found: found.get("uid"))
 
 
+def known_or_none(value: pulumi.Output[Any]) -> pulumi.Output[Any]:
+    """The value, None where it is not known: a `replacement_trigger` that is None replaces nothing.
+
+    An unknown one would replace the resource in each preview, and would end an update, even the steps that
+    continue after a failed one.
+    """
+
+    async def read() -> Any:
+        return await value.future() if await value.is_known() else None
+
+    return pulumi.Output.from_input(read())
+
+
 def create_privileged_namespace(
     name: str,
     namespace: str,

@@ -15,7 +15,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi.runtime import stack as sdk
 
 from busbar import names
-from busbar.components.engine.cluster import create_privileged_namespace, run_on_cluster
+from busbar.components.engine.cluster import create_privileged_namespace, known_or_none, run_on_cluster
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Chart
 from busbar.config import cluster as models
@@ -156,13 +156,10 @@ def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
     def read(metadata: Any, status: Any) -> list[Any]:
         return [(metadata or {}).get("uid"), (status or {}).get("revision")]
 
-    async def none_if_failed() -> list[Any] | None:
-        return await found.future() if await found.is_known() else None
-
     pairs = [pulumi.Output.all(each.namespace.metadata, each.release.status) for each in releases]
     found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
-    # An unknown trigger would end the whole update, even the steps that continue after a failed release.
-    return found if pulumi.runtime.is_dry_run() else pulumi.Output.from_input(none_if_failed())
+    # A preview shows what a change of the release replaces.
+    return found if pulumi.runtime.is_dry_run() else known_or_none(found)
 
 
 def create_recovery_hooks(

@@ -55,6 +55,7 @@ PROGRAM = """
         kubeconfig=kubeconfig,
         job=job,
         validation=validation,
+        machines={"gpu-1": "a", "gpu-2": os.environ["MACHINE"]},
     )
     pulumi.export("verdict", measured.result["verdict"])
 """
@@ -99,11 +100,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
     return made
 
 
-def updated(stack: Stack, *, run: int = 1, judge: int = JUDGE, text: str = "") -> tuple[Any, list[str]]:
+def updated(
+    stack: Stack, *, run: int = 1, judge: int = JUDGE, text: str = "", machine: str = "b"
+) -> tuple[Any, list[str]]:
     """The one job after an update, and the previous results with which the collector has run in it."""
     seen = stack.folder / "previous"
     seen.write_text("")
-    done = stack.up(RUN=str(run), JUDGE=str(judge), TEXT=text)
+    done = stack.up(RUN=str(run), JUDGE=str(judge), TEXT=text, MACHINE=machine)
     assert done.returncode == 0, done.stdout
     [job] = stack.server.api.list(JOBS)
     return job, seen.read_text().splitlines()
@@ -140,3 +143,11 @@ def test_a_job_of_a_new_name_comes_with_the_new_spec_and_has_no_previous_result(
     assert job["metadata"]["name"] != before["metadata"]["name"]
     assert script(job).startswith(CORRECTED)
     assert previous == [""]
+
+
+def test_another_machine_under_a_node_s_name_is_measured_again_by_a_new_job(stack: Stack) -> None:
+    [before] = stack.server.api.list(JOBS)
+    job, previous = updated(stack, text=CORRECTED, judge=JUDGE + 1, run=2, machine="c")
+    assert job["metadata"]["name"] == before["metadata"]["name"]
+    assert job["metadata"]["uid"] != before["metadata"]["uid"]
+    assert len(previous) == 1

@@ -58,6 +58,21 @@ def test_after_a_power_cut_of_all_hosts_the_cluster_is_as_applied(lab: Lab) -> N
     eventually(lambda: as_applied(lab), RECOVERY_SECONDS, "the cluster is as applied")
 
 
+def test_a_worker_that_is_another_machine_at_the_same_address_is_measured_again(lab: Lab) -> None:
+    def measured_at() -> Any:
+        return ClusterOutputs.from_dict(lab.outputs()).nccl["lab"].measured_at
+
+    former = measured_at()
+    _install_anew(lab, "worker-2", "k3s-agent", "k3s-agent")
+    eventually(lambda: lab.conditions("worker-2")["Ready"] != "True", 120, "worker-2 is not Ready")
+    code, said = busbar(lab, "up", "dev", "--yes", "--skip-preview", "--converge", "worker-2")
+    assert code == 0
+    assert measured_at() > former
+    again = measured_at()
+    assert busbar(lab, "up", "dev", "--yes")[0] == 0
+    assert measured_at() == again
+
+
 def test_two_workers_with_each_others_address_are_refused_by_name(lab: Lab, changed: Change) -> None:
     nodes = lab.uids("nodes")
 

@@ -42,15 +42,17 @@ def healthy(
     cluster: Mapping[str, Any],
     verdict: Verdicts = lambda _: passing(),
     instead: Mapping[str, Mapping[str, Any] | Exception] | None = None,
+    machines: Mapping[str, str] | None = None,
 ) -> Callable[[mocks.MockResourceArgs], Mapping[str, Any]]:
     """The answers of a site with the hosts of `cluster`, where every step succeeds.
 
-    `instead`: by the name of a resource what it answers instead, or how it fails.
+    `instead`: by the name of a resource what it answers instead, or how it fails. `machines`: host -> digest
+    of its machine-id, where that is not the usual one.
     """
     facts = {
-        host["name"]: HostRecord("fingerprint", f"machine-{host['name']}", _facts(role))
+        name: HostRecord("fingerprint", (machines or {}).get(name, f"machine-{name}"), _facts(role))
         for role, group in (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
-        for host in cluster["hosts"][group]
+        for name in (host["name"] for host in cluster["hosts"][group])
     }
 
     def answer(args: mocks.MockResourceArgs) -> Mapping[str, Any]:

@@ -139,3 +139,19 @@ def test_a_job_that_was_made_again_under_its_name_is_judged_again() -> None:
 
     assert triggers("1") != triggers("2")
     assert triggers("1") == triggers("1")
+
+
+def test_another_machine_under_the_name_of_a_worker_makes_its_pool_s_job_again() -> None:
+    cluster = site(workers={"h100": 2, "other": 1})
+
+    def triggers(**machines: str) -> list[Any]:
+        done = run_program(cluster, healthy(cluster, machines=machines))
+        return [
+            done.named(f"busbar-nccl-{pool}-job").request.replacement_trigger for pool in ("h100", "other")
+        ]
+
+    h100, other = triggers()
+    replaced, same = triggers(**{"gpu-2": "another"})
+    assert replaced != h100
+    assert same == other
+    assert triggers(**{"server-1": "another"}) == [h100, other]

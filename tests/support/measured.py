@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from busbar.config import load
@@ -12,14 +13,24 @@ from tests.support.verdicts import passing
 
 
 def outputs(
-    verdict: dict[str, Any] | None = None, pool: dict[str, Any] | None = None, **sections: Any
+    verdict: dict[str, Any] | None = None,
+    pool: dict[str, Any] | None = None,
+    machines: Mapping[str, str] | None = None,
+    **sections: Any,
 ) -> dict[str, Any]:
-    """The outputs of a site of two H100 workers; `pool` and `sections` change its configuration."""
+    """The outputs of a site of two H100 workers; `pool` and `sections` change its configuration.
+
+    `machines`: worker -> digest of its machine-id, where that is not the usual one.
+    """
+
+    def facts(name: str) -> dict[str, Any]:
+        return {"gpus": 8, "rails": 8, "machine": (machines or {}).get(name, f"machine-{name}")}
+
     cluster = site(**sections)
     cluster["pools"] = {name: {**H100_POOL, **(pool or {})} for name in cluster["pools"]}
     return build_outputs(
         load(cluster),
         versions={"k3s": "v1.35.6+k3s1"},
-        facts={worker["name"]: {"gpus": 8, "rails": 8} for worker in cluster["hosts"]["workers"]},
+        facts={worker["name"]: facts(worker["name"]) for worker in cluster["hosts"]["workers"]},
         results={name: summarize(verdict or passing()) for name in cluster["pools"]},
     )

@@ -10,6 +10,7 @@ from busbar.collect.spec import expectation
 from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
+from busbar.preflight.facts import machines_of
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import hostname
@@ -29,7 +30,11 @@ def measure_spec(
     run = nccl_run(pool, names, slurm.pools[pool], validation)
     known = (facts[name] for name in names if name in facts)
     versions = sorted({f"slurm {found['slurm']}, driver {found.get('driver')}" for found in known})
-    content = {**sbatch.request(run, validation.system, validation.image), "versions": versions}
+    content = {
+        **sbatch.request(run, validation.system, validation.image),
+        "versions": versions,
+        "machines": machines_of(names, facts),
+    }
     name = job_name(pool, {**content, **({"again": again} if again else {})})
     return {
         "controller": hosts_of(slurm)[0].data(),

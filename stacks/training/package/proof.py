@@ -123,8 +123,8 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
 _JUDGED_BY = {"enabled", "enforce", "min_loss_drop", "min_busbw_fraction"}
 """Settings of the proof that decide on a run, and change nothing in it."""
 _OF_THE_PODS = {
-    "workers", "gpus", "link_layer", "transport", "resources", "host_paths", "taints", "runtime_class",
-    "shm_size", "memory", "env",
+    "workers", "machines", "gpus", "link_layer", "transport", "resources", "host_paths", "taints",
+    "runtime_class", "shm_size", "memory", "env",
 }  # fmt: skip
 _OF_THE_STORAGE = {"mode", "path", "class_name", "nfs", "claim"}
 

@@ -17,9 +17,12 @@ RAILS = [f"mlx5_{i}" for i in range(8)]
 RENAMED = [f"mlx5_{i}" for i in range(1, 8)] + ["mlx5_8:2"]
 
 
-def exported(pool: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+def exported(
+    pool: dict[str, Any] | None = None, facts: dict[str, dict[str, Any]] | None = None, **sections: Any
+) -> dict[str, Any]:
     cluster = {**site(**sections), "pools": {"h100": {**H100_POOL, **(pool or {})}}}
-    return build_outputs(load(cluster), versions={}, facts={}, results={"h100": summarize(passing())})
+    results = {"h100": summarize(passing())}
+    return build_outputs(load(cluster), versions={}, facts=facts or {}, results=results)
 
 
 def launch(pool: dict[str, Any] | None = None, **sections: Any) -> PoolLaunch:
@@ -30,6 +33,11 @@ def test_a_pool_names_its_workers_and_what_each_has() -> None:
     found = launch()
     assert found.workers == ("gpu-1", "gpu-2")
     assert (found.gpus, found.rails, found.rate_gbps, found.gpu_model) == (8, 8, 400, "H100")
+
+
+def test_a_pool_says_on_which_machines_it_was_measured() -> None:
+    facts = {"gpu-1": {"machine": "one"}, "gpu-2": {}, "server-1": {"machine": "two"}}
+    assert launch(facts=facts).machines == {"gpu-1": "one"}
 
 
 def test_a_pool_carries_the_resources_taints_and_runtime_class_that_its_pods_need() -> None:

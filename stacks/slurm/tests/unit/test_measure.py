@@ -199,7 +199,8 @@ def test_the_job_s_name_changes_with_nodes_and_versions_and_not_with_the_expecta
     more = slurm(pools={"lab": POOL}, validation=VALIDATION, hosts=compute({}, {}, {}))
     other_driver = facts(made, gpu_1={"driver": "590.1"})
     assert job.measure_spec(made, "lab", facts(made), "x", again="now")["job"] != name
-    others = [(made, newer), (more, facts(more)), (made, other_driver)]
+    replaced = facts(made, gpu_1={"machine": "another"})
+    others = [(made, newer), (more, facts(more)), (made, other_driver), (made, replaced)]
     assert name not in [job.measure_spec(each, "lab", found, "x")["job"] for each, found in others]
 
 

@@ -210,6 +210,7 @@ def test_another_request_makes_another_run(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     monkeypatch.setattr(proof, "REVISION", proof.REVISION + 1)
     names.append(rendered().name)
+    names.append(rendered(machines={"gpu-1": "another machine"}).name)
     assert len(set(names)) == len(names)
 
 

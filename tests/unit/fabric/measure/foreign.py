@@ -39,6 +39,7 @@ def gpu_node(
     return {
         "metadata": {
             "name": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": product, **(labels or {})},
         },
         "spec": {
