@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
@@ -42,6 +43,40 @@ def jobs_of_uninstallations(api: Api) -> list[str]:
     records = api.list("/api/v1/secrets", labelSelector="owner=helm,status=uninstalling")
     namespaces = sorted({record["metadata"]["namespace"] for record in records})
     return [line for each in namespaces for line in hook_job_problems(api, each)]
+
+
+_UNKNOWN_KIND = re.compile(r'no matches for kind "([^"]+)" in version "([^"]+)"')
+# API servers learn of a new CRD one after the other. Each look has a connection of its own, which a load
+# balancer gives to the next server.
+SERVED_LOOKS = 6
+SERVED_SECONDS = 30.0
+
+
+def unknown_kinds(error: str) -> set[tuple[str, str]]:
+    """The pairs of kind and version, such as monitoring.coreos.com/v1, that Helm did not find in the API."""
+    return set(_UNKNOWN_KIND.findall(error))
+
+
+def await_kinds(connect: Callable[[], Api], kinds: Collection[tuple[str, str]], clock: Clock) -> bool:
+    """Wait until all API servers serve the kinds; whether they do. `connect`: a client with new connections.
+
+    Raises ApiError where the API refuses to answer.
+    """
+    looks = 0
+
+    def all_serve() -> bool | Pending:
+        nonlocal looks
+        api, served = connect(), set[tuple[str, str]]()
+        for version in {version for _, version in kinds}:
+            resources = (find(api, f"/apis/{version}") or {}).get("resources") or []
+            served |= {(each["kind"], version) for each in resources}
+        looks = looks + 1 if served.issuperset(kinds) else 0
+        return looks >= SERVED_LOOKS or Pending("API servers do not know the kinds")
+
+    try:
+        return bool(wait_until(all_serve, Deadline(clock, SERVED_SECONDS), poll_seconds=0.5))
+    except TimedOut:
+        return False
 
 
 # Helm refuses any operation while the newest record is pending, and an upgrade while it is uninstalling.

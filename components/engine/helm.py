@@ -162,6 +162,10 @@ def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
     return found if pulumi.runtime.is_dry_run() else known_or_none(found)
 
 
+# Further attempts after Helm has met kinds that an API server does not know yet.
+REPEATS = 3
+
+
 def create_recovery_hooks(
     name: str,
     release: str,
@@ -184,9 +188,14 @@ def create_recovery_hooks(
     async def before_update(_: pulumi.ResourceHookArgs) -> None:
         await prepare(releases.before_upgrade)
 
-    async def on_error(_: pulumi.ErrorHookArgs) -> bool:
+    async def on_error(args: pulumi.ErrorHookArgs) -> bool:
+        """Ask for another attempt where Helm came to an API server that did not know of a CRD yet."""
         await run_on_cluster(kubeconfig, lambda api: "\n".join(releases.hook_job_problems(api, namespace)))
-        return False
+        kinds = releases.unknown_kinds(args.errors[-1])
+        if not kinds or len(args.errors) > REPEATS:
+            return False
+        connect = partial(RestApi, str(await pulumi.Output.from_input(kubeconfig).future()))
+        return await asyncio.to_thread(releases.await_kinds, connect, kinds, SystemClock())
 
     return pulumi.ResourceHookBinding(
         before_create=[pulumi.ResourceHook(f"{name}-before-create", before_create)],

@@ -71,14 +71,46 @@ def test_nothing_is_recovered_or_changed_when_the_check_before_a_change_refuses(
             call(hook)
 
 
+def failed(*errors: str) -> bool:
+    """Whether the hook asks for another attempt after these errors, the newest last."""
+    [hook] = create_recovery_hooks(*RELEASE).on_error or []
+    on_error: Any = hook
+    args = pulumi.ErrorHookArgs("urn", "id", RELEASE[0], "type", errors=[*errors])
+    return bool(asyncio.run(on_error(args)))
+
+
 def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "hook_job_problems", lambda api, where: [f"{api} {where}: no node"])
-    [hook] = create_recovery_hooks(*RELEASE).on_error or []
-    on_error: Any = hook
-    assert asyncio.run(on_error(None)) is False
+    assert not failed("timed out waiting for the condition")
     assert warnings == ["KUBECONFIG operators: no node"]
+
+
+UNKNOWN = (
+    'unable to build kubernetes objects from release manifest: [resource mapping not found for name: "stack" '
+    'namespace: "stack" from "": no matches for kind "Prometheus" in version "monitoring.coreos.com/v1"\n'
+    "ensure CRDs are installed first]"
+)
+
+
+@pytest.mark.usefixtures("warnings")
+def test_an_installation_is_repeated_when_all_servers_know_the_kinds_that_one_did_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(releases, "hook_job_problems", lambda *_: [])
+    asked: list[Any] = []
+
+    def await_kinds(connect: Any, kinds: Any, clock: Any) -> bool:
+        asked.append(kinds)
+        return len(asked) < 3
+
+    monkeypatch.setattr(releases, "await_kinds", await_kinds)
+    assert failed(UNKNOWN)
+    assert asked == [{("Prometheus", "monitoring.coreos.com/v1")}]
+    assert failed(UNKNOWN, UNKNOWN)
+    assert not failed(UNKNOWN, UNKNOWN), "the servers do not come to know it"
+    assert not failed(*[UNKNOWN] * 4), "three more attempts"
 
 
 def test_plain_pulumi_up_does_not_upgrade_over_a_major_release_either(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from busbar.helm.releases import deployed_version, encode, missing
+from busbar.helm.releases import await_kinds, deployed_version, encode, missing
 from busbar.kube.client import ApiError
 from busbar.manifests.operators import NETWORK_OPERATOR
-from tests.support.kube_cluster import Cluster, unreachable
+from tests.support.kube_cluster import Clock, Cluster, unreachable
 
 RELEASE = ("gpu-operator", "gpu-operator")
 SECRETS = "/api/v1/namespaces/gpu-operator/secrets"
@@ -110,3 +110,30 @@ def test_an_upgrade_to_the_next_major_release_leaves_out_none(wanted: str) -> No
 @pytest.mark.parametrize("api", [deployed(), deployed("26.1.2", status="failed")])
 def test_what_was_never_deployed_is_not_upgraded(api: Counting) -> None:
     assert skipped(api, "26.10.0") is None
+
+
+KINDS = {("Prometheus", "monitoring.coreos.com/v1"), ("Alertmanager", "monitoring.coreos.com/v1")}
+
+
+def servers(*known_at: float) -> tuple[Clock, Any]:
+    """A clock, and what connects to API servers in turn, which know the kinds from these seconds on."""
+    clock, connections = Clock(), iter(known_at * 100)
+
+    def connect() -> Cluster:
+        is_known = clock.now() >= next(connections)
+        resources = [{"kind": kind} for kind, _ in KINDS]
+        return Cluster({"/apis/monitoring.coreos.com/v1": {"resources": resources}} if is_known else {})
+
+    return clock, connect
+
+
+def test_kinds_are_awaited_until_the_last_server_knows_them() -> None:
+    clock, connect = servers(0, 4, 9)
+    assert await_kinds(connect, KINDS, clock)
+    assert 9 <= clock.now() < 15
+
+
+def test_kinds_that_a_server_does_not_come_to_know_are_not_awaited_for_ever() -> None:
+    clock, connect = servers(0, 0, 1e9)
+    assert not await_kinds(connect, KINDS, clock)
+    assert clock.now() < 40
