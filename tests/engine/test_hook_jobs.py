@@ -1,5 +1,6 @@
-"""A hook Job of a chart that cannot run, with the real engine, Helm and API server; there are no nodes.
+"""A hook Job that cannot run, and a kind that the API learns late: real engine, Helm and API server.
 
+There are no nodes.
 The tests are one story, in this order.
 """
 
@@ -26,7 +27,11 @@ WARNS = """
         said(text)
         (ROOT / "warned").write_text(text)
 
-    helm.HOOK_SECONDS, pulumi.warn = 2, warn
+    def await_kinds(*words, known=helm.releases.await_kinds):
+        (ROOT / "asked").write_text("")
+        return known(*words)
+
+    helm.HOOK_SECONDS, pulumi.warn, helm.releases.await_kinds = 2, warn, await_kinds
     check_after_deletions(kubeconfig, operator.installed)
 """
 TEMPLATE = """
@@ -44,6 +49,20 @@ spec:
       containers: [{name: crd, image: nothing}]
 """
 PENDING = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+LATE = "apiVersion: tiny.example.com/v1\nkind: Late\nmetadata: {name: one}\n"
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "lates.tiny.example.com"},
+    "spec": {
+        "group": "tiny.example.com",
+        "names": {"kind": "Late", "plural": "lates", "singular": "late"},
+        "scope": "Namespaced",
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
 NAMED = "hook Job gpu-operator/upgrade-crd: upgrade-crd-x: Unschedulable: 0/3 nodes"
 
 
@@ -128,3 +147,15 @@ def test_a_hook_job_for_which_an_uninstallation_waits_is_named_and_ends_it_when_
     assert f"an uninstallation waits for the {NAMED}" in done.stdout
     assert done.returncode == 0, done.stdout
     assert not stack.installed
+
+
+def test_an_installation_is_repeated_when_the_api_has_learned_of_a_kind(stack: Stack) -> None:
+    (stack.folder / "chart/templates/all.yaml").write_text(LATE)
+    asked, waiting = stack.folder / "asked", Pending("Helm has not failed")
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(stack.up)
+        wait_until(lambda: asked.exists() or waiting, Deadline(SystemClock(), 120), poll_seconds=0.2)
+        stack.server.kubectl("apply", "-f", "-", objects=[DEFINITION])
+        done = running.result()
+    assert done.returncode == 0, done.stdout
+    assert stack.installed
