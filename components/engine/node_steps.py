@@ -14,7 +14,7 @@ from busbar.capability import drain_hooks
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.config import Cluster
 from busbar.exits import Failed
-from busbar.finding import Finding, with_fix
+from busbar.finding import STACK, Finding, Fix, with_fix
 from busbar.hosts import k3s, scripts
 from busbar.hosts.inventory import Inventory
 from busbar.kube import batches, health
@@ -146,9 +146,10 @@ async def fail_unless_ready(
     if missing:
         wrong.append(cluster_servers.without_node(*missing))
     if down:
-        fix = (
+        fix = Fix(
             "journalctl -u k3s-agent -n 50 --no-pager there says why; repair the host, put it in quarantine, "
-            "or take it out of hosts.workers; then busbar up STACK"
+            "or take it out of hosts.workers, then",
+            ("up", STACK),
         )
         wrong.append(Finding((", ".join(down),), "the Node is not Ready", fix))
     if wrong:
