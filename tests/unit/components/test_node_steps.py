@@ -26,6 +26,12 @@ CLUSTER = config.load(site(), root=Path())
 REFUSED = ApiError("GET /api/v1/nodes", 403, "forbidden")
 
 
+@pytest.fixture(autouse=True)
+def of_prod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stack is prod, whatever program has run in this process before."""
+    monkeypatch.setattr(pulumi, "get_stack", lambda: "prod")
+
+
 @pytest.mark.parametrize(
     ("of_workers", "of_servers", "fails"),
     [
@@ -61,7 +67,7 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     text = f"it is unknown whether servers and workers are running: {of_workers or of_servers}"
     with pytest.raises(pulumi.RunError, match="unknown whether") if fails else nullcontext() as caught:
         asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
-    fix = ". Fix: see what does not run: busbar verify stack" if fails else ""
+    fix = ". Fix: see what does not run: busbar verify prod" if fails else ""
     assert [*said, *([str(caught.value)] if caught else [])] == [f"{text}{fix}"]
 
 
@@ -73,7 +79,7 @@ def test_releases_that_cannot_be_asked_for_fail_the_update_with_the_same_fix(
 
     monkeypatch.setattr(releases, "ask", ask)
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
-    with pytest.raises(pulumi.RunError, match=r"works: .* Fix: see what does not run: busbar verify stack"):
+    with pytest.raises(pulumi.RunError, match=r"works: .* Fix: see what does not run: busbar verify prod"):
         asyncio.run(helm._fail_unless_installed("a kubeconfig", [], None))
 
 
