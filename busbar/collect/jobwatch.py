@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from busbar.collect.busy import PATIENCE_SECONDS, Kept, WhenBusy, holders
 from busbar.collect.follower import LogFollower, has_started
-from busbar.collect.result import after_quarantine, former_result
+from busbar.collect.result import after_quarantine, former_result, joined_since
 from busbar.collect.spec import settings_of
 from busbar.collect.watch import (
     CONDITION_SECONDS,
@@ -25,7 +25,6 @@ from busbar.judge.archive import Record
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.nodes import NODES
 from busbar.kube.wait import Deadline, Pending, TimedOut, wait_until
 from busbar.manifests.mpijob import CONTAINER, JOB_LABEL, ROLE_LABEL, nodes_of
 from busbar.text import listed
@@ -185,11 +184,7 @@ class JobWatch(Watch):
         if former is None:
             return JobNeverStarted([*why, f"there is no former verdict to keep. {_FIX}"])
         self._progress(f"{'; '.join(why)}: the former verdict stays, of {former.get('measured_at')}")
-        # A Node that is newer than the measurement is another machine, or was installed anew.
-        since = former["record"]["measured_at"] or ""
-        nodes = [node["metadata"] for node in self._api.list(NODES)]
-        joined = sorted(node["name"] for node in nodes if node["creationTimestamp"] > since)
-        return Kept({**former, "kept": True, "joined": joined})
+        return Kept({**former, "kept": True, "joined": joined_since(self._api, former["record"])})
 
     def _has_begun(self, job: JsonObject) -> bool:
         """Return whether the job or its launcher has started. What others hold does not matter then."""

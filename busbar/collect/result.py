@@ -10,6 +10,7 @@ from busbar.collect.busy import PATIENCE_SECONDS, WhenBusy
 from busbar.judge.archive import JOB, Record
 from busbar.judge.nccl.verdict import SCHEMA
 from busbar.kube.client import Api, JsonObject
+from busbar.kube.nodes import NODES
 from busbar.kube.objects import create_or_merge, delete, find
 from busbar.manifests.mpijob import POOL_LABEL, nodes_of
 from busbar.manifests.names import sha256, short
@@ -96,14 +97,27 @@ def former_result(api: Api, job: JsonObject) -> JsonObject | None:
 def after_quarantine(api: Api, job: JsonObject) -> WhenBusy | None:
     """`keep` for a job after a quarantine that has ended since the last update.
 
-    That is one on a worker that was measured before, and not by that update, or the job of that update.
+    That is one on a worker that was measured before, and not by that update, or the job of that update. None
+    where a worker that was measured by that update is another machine now.
     """
     records = [each["record"] for each in _of_updates(api, *_pool_of(job))]
-    last = records[0] if records else {"nodes": [], "settings": {}}
+    if not records or joined_since(api, records[0]):
+        return None
+    last = records[0]
     released = {node for each in records for node in each["nodes"]} - set(last["nodes"])
     if last["settings"].get(JOB) == job["metadata"]["name"] or released & set(nodes_of(job)):
         return WhenBusy(PATIENCE_SECONDS, keep=True)
     return None
+
+
+def joined_since(api: Api, record: JsonObject) -> list[str]:
+    """The Nodes of a record that are newer than it: other machines, or installed anew. Raises ApiError."""
+    nodes, since = (node["metadata"] for node in api.list(NODES)), record["measured_at"] or ""
+    return [
+        node["name"]
+        for node in nodes
+        if node["name"] in record["nodes"] and node["creationTimestamp"] > since
+    ]
 
 
 def _pool_of(job: JsonObject) -> tuple[str, str]:

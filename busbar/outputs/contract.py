@@ -290,7 +290,7 @@ def _stale(
 ) -> list[str]:
     texts = changes(former, wanted)
     for text, names in (
-        ("replaced or joined anew", [node for node in nodes if node in joined and node in measured]),
+        ("replaced or joined anew", [node for node in nodes if node in joined]),
         ("not measured", [node for node in nodes if node not in measured]),
         ("no longer in the pool", [node for node in measured if node not in nodes]),
     ):

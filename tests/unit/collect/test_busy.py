@@ -154,6 +154,16 @@ def test_a_former_verdict_that_stays_names_machines_that_joined_since() -> None:
     assert kept.value.found["joined"] == [site.objects["/api/v1/nodes"][1]["metadata"]["name"]]
 
 
+def test_a_measured_worker_that_is_another_machine_is_not_excused_without_a_policy() -> None:
+    site = Site(None)
+    site.train("llama-0")
+    site.record(*NODES)
+    site.record(*NODES[1:])
+    site.objects["/api/v1/nodes"][1]["metadata"]["creationTimestamp"] = "2099-01-01T00:00:00Z"
+    with pytest.raises(JobNeverStarted, match="ml/llama-0"):
+        site.watch().log()
+
+
 def test_any_other_measurement_without_a_policy_fails() -> None:
     site = Site(None)
     site.train("llama-0")

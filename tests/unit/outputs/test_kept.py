@@ -78,7 +78,7 @@ def test_a_verdict_that_is_kept_for_the_same_measurement_is_stale_in_nothing(tmp
 
 
 def test_a_verdict_that_is_kept_names_workers_that_joined_since(tmp_path: Path) -> None:
-    printed = Update(tmp_path, PRINTED).kept(joined=["other-pool-1", "worker-2"])
+    printed = Update(tmp_path, PRINTED).kept(joined=["worker-2", "worker-9"])
     assert Update(tmp_path, printed).result["stale"] == ["replaced or joined anew: worker-2"]
 
 
