@@ -184,7 +184,11 @@ class JobWatch(Watch):
         if former is None:
             return JobNeverStarted([*why, f"there is no former verdict to keep. {_FIX}"])
         self._progress(f"{'; '.join(why)}: the former verdict stays, of {former.get('measured_at')}")
-        return Kept({**former, "kept": True, "joined": joined_since(self._api, former["record"])})
+        found = {**former, "kept": True}
+        if measured := former.get("nodes_measured"):
+            others = joined_since(self._api, former["record"])
+            found["nodes_measured"] = [node for node in measured if node not in others]
+        return Kept(found)
 
     def _has_begun(self, job: JsonObject) -> bool:
         """Return whether the job or its launcher has started. What others hold does not matter then."""

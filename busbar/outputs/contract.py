@@ -274,23 +274,17 @@ def current_result(printed: str | None, settings: Settings, nodes: Sequence[str]
     result, found = read_result(printed), _object(printed)
     if found.get("kept"):
         measured = result.get("nodes_measured") or ()
-        stale = _stale(found["record"]["settings"], settings, measured, nodes, found.get("joined") or ())
-        return {**result, "stale": stale}
+        return {**result, "stale": _stale(found["record"]["settings"], settings, measured, nodes)}
     if result.get("busbw_gbps") is not None:
         return {**result, "nodes_measured": list(nodes)}
     return result
 
 
 def _stale(
-    former: Settings,
-    wanted: Settings,
-    measured: Collection[str],
-    nodes: Collection[str],
-    joined: Collection[str],
+    former: Settings, wanted: Settings, measured: Collection[str], nodes: Collection[str]
 ) -> list[str]:
     texts = changes(former, wanted)
     for text, names in (
-        ("replaced or joined anew", [node for node in nodes if node in joined]),
         ("not measured", [node for node in nodes if node not in measured]),
         ("no longer in the pool", [node for node in measured if node not in nodes]),
     ):

@@ -42,9 +42,9 @@ class Update:
             expectation=spec["expectation"],
         )
 
-    def kept(self, verdict: dict[str, Any] | None = None, **more: Any) -> str:
+    def kept(self, verdict: dict[str, Any] | None = None) -> str:
         """What the collector of a later update prints where the verdict of this one stays."""
-        return json.dumps({**summarize(verdict or passing(), record=self.record), "kept": True, **more})
+        return json.dumps({**summarize(verdict or passing(), record=self.record), "kept": True})
 
 
 def k3s(version: str) -> dict[str, Any]:
@@ -75,11 +75,6 @@ def test_a_verdict_that_is_kept_says_which_version_it_was_measured_with(
 
 def test_a_verdict_that_is_kept_for_the_same_measurement_is_stale_in_nothing(tmp_path: Path) -> None:
     assert Update(tmp_path, Update(tmp_path, PRINTED).kept()).result["stale"] == []
-
-
-def test_a_verdict_that_is_kept_names_workers_that_joined_since(tmp_path: Path) -> None:
-    printed = Update(tmp_path, PRINTED).kept(joined=["worker-2", "worker-9"])
-    assert Update(tmp_path, printed).result["stale"] == ["replaced or joined anew: worker-2"]
 
 
 @pytest.mark.parametrize(
