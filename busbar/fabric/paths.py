@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from os.path import commonpath
 from typing import Any, Literal
 
 from busbar.exits import FAILED, NO_VERDICT
@@ -26,16 +27,17 @@ from busbar.preflight.spec import HostRequirements
 from busbar.text import counted
 
 SCRIPT = "paths"
-# Seconds of a run as a rule, and at most (host/paths.sh).
+# Of host/paths.sh: seconds of a run as a rule, and at most; the bytes of a message.
 RUN_SECONDS, MOST_SECONDS = 6, 35
+BYTES = "8388608"
 LOOK_SECONDS = 60
 # Gb/s of GPU memory in loopback by the rate of the link (Azure/azurehpc-health-checks, pull request 38).
 FLOORS = {200.0: 180.0, 400.0: 380.0}
 PART_OF_LIMIT = PART_OF_MEDIAN = 0.9
 # A median of fewer hosts may be that of a slow one.
 FEWEST_FOR_A_MEDIAN = 3
-# From 8 GT/s on, PCIe sends 128 bits of data as 130 bits; before, 8 as 10.
-PCIE_ENCODING, OLD_PCIE_ENCODING = 128 / 130, 8 / 10
+# PCIe sends 128 bits of data as 130 bits (below 8 GT/s fewer, which only a faulty link has).
+PCIE_ENCODING = 128 / 130
 
 PCIE = "PCIe of the HCA: look at its width, speed, slot and MaxReadReq (lspci -vv)"
 GPU_TO_HCA = (
@@ -45,16 +47,18 @@ GPU_TO_HCA = (
 REFUSED = "GPUDirect RDMA: load nvidia-peermem, or use the open kernel modules with DMA-BUF"
 BETWEEN = "cable, switch or rate: look at the ports of both ends (ibqueryerrors, iblinkinfo)"
 _BUILD = "build perftest with CUDA (docs/localise.md)"
-# What perftest prints -> the fix.
+# What perftest prints where it has no result -> the fix.
 FIXES = {
     "Invalid Command or flag": _BUILD,
     "Unsupported memory type": _BUILD,
     "Failed to load CUDA": f"install the driver's libcuda.so.1, or {_BUILD}",
     "Couldn't listen to port": "end the program of this host that has this TCP port",
-    "Couldn't connect to": "open this TCP port between the hosts",
+    "Couldn't connect to": "open the TCP ports 18600 and up between the hosts, one for each rail",
 }
 _REFUSALS = ("Couldn't allocate MR", "DMA-BUF is not supported")
-_SILENT = "timed out"
+_SILENT = "timed out after 20 s"
+# Exit codes of `timeout`.
+_TIMED_OUT = (124, 137)
 
 Memory = Literal["host", "gpu", "partner"]
 
@@ -62,16 +66,16 @@ Memory = Literal["host", "gpu", "partner"]
 class Path(StrictModel):
     """The result of one path of a host. `gbps` is None where `why` says what is missing. `peer`: partner."""
 
+    host: str
     rail: str
     memory: Memory
-    gpu: str
-    gbps: float | None
-    why: str
-    host: str = ""
+    gpu: str = ""
     peer: str = ""
+    gbps: float | None = None
+    why: str = ""
 
     def __str__(self) -> str:
-        to = {"host": "host memory", "gpu": f"GPU {self.gpu}".rstrip(), "partner": self.peer}[self.memory]
+        to = {"host": "host memory", "gpu": f"GPU {self.gpu}", "partner": self.peer}[self.memory]
         return f"{self.host} {self.rail} with {to}"
 
     @property
@@ -80,23 +84,39 @@ class Path(StrictModel):
         return self.why if self.gbps is None else f"{self.gbps:g} Gb/s"
 
     @property
-    def is_silent(self) -> bool:
-        """Whether perftest started and did not end."""
-        return self.why.startswith(_SILENT)
-
-    @property
     def is_refused(self) -> bool:
         """Whether the HCA cannot use the memory of the GPU."""
         return self.memory == "gpu" and self.why.startswith(_REFUSALS)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether this is a result: a bandwidth, or perftest began and did not end, or the HCA refused."""
+        return self.gbps is not None or self.why == _SILENT or self.is_refused
+
+    def after(self, status: int, server: str, client: str) -> Path:
+        """This path with the result of a run: exit code of the client, and what both ends have printed."""
+        lines = [line.strip() for line in [*server.splitlines(), *client.splitlines()]]
+        known = next((line for line in lines if line.startswith((*FIXES, *_REFUSALS))), "")
+        rows = [line.split() for line in lines if line.startswith(f"{BYTES} ")]
+        # A client of a server that could not listen has met another program.
+        if status == 0 and rows and not known.startswith("Couldn't listen"):
+            return self.model_copy(update={"gbps": float(rows[-1][3])})
+        why = known or next((line for line in reversed(lines) if line.strip("-")), "no result, and no reason")
+        if status in _TIMED_OUT and not known:
+            # perftest prints this title once both ends have met.
+            is_met = self.memory != "partner" or "BW Test" in client
+            why = _SILENT if is_met else f"Couldn't connect to {self.peer}: {_SILENT}"
+        return self.model_copy(update={"why": why})
+
 
 @dataclass(frozen=True)
 class Rail:
-    """A rail of a host: the word of host/paths.sh, the rate of its link, and what its PCIe link carries."""
+    """A rail: "HCA/PORT/GID_INDEX", the rates of its link and of PCIe, and the nearest GPU ("": none)."""
 
     word: str
     link_gbps: float
     pcie_gbps: float | None
+    gpu: str = ""
 
     @property
     def floor(self) -> float:
@@ -151,9 +171,8 @@ class Found:
         return rows
 
     def _is_slow(self, path: Path, median: float) -> bool:
-        if path.gbps is None:
-            return path.is_silent or path.is_refused
-        return path.gbps < max(self.rails[path.host][path.rail].floor, PART_OF_MEDIAN * median)
+        floor = max(self.rails[path.host][path.rail].floor, PART_OF_MEDIAN * median)
+        return path.gbps is None or path.gbps < floor
 
     def _medians(self) -> dict[tuple[str, str], float]:
         """The median of each path, by rail and memory, over all hosts; 0 where few hosts have one."""
@@ -165,14 +184,13 @@ class Found:
             for key, each in same.items()
         }
 
-    def take(self, host: str, answer: Sequence[Mapping[str, Any]] | str, peer: str = "") -> None:
-        """Keep the results of a host, or the reason why there are none."""
+    def take(self, answer: Sequence[Path] | str) -> None:
+        """Keep the paths of a host, or the reason why there are none."""
         if isinstance(answer, str):
             self.not_run.append(answer)
             return
-        for each in answer:
-            path = Path.model_validate({**each, "host": host, "peer": peer})
-            if path.gbps is not None or path.is_silent or path.is_refused:
+        for path in answer:
+            if path.is_measured:
                 self.paths.append(path)
             else:
                 fix = next((fix for text, fix in FIXES.items() if path.why.startswith(text)), "")
@@ -185,21 +203,32 @@ def pcie_gbps(link: Mapping[str, str]) -> float | None:
     width = link.get("width", "")
     if not unit.startswith("GT/s") or not width.isdigit():
         return None
-    encoding = PCIE_ENCODING if float(speed) >= 8 else OLD_PCIE_ENCODING
-    return round(float(speed) * int(width) * encoding, 1)
+    return round(float(speed) * int(width) * PCIE_ENCODING, 1)
+
+
+def nearest_gpu(devices: Mapping[str, str], hca: str, number: int) -> str:
+    """The GPU that shares most bridges with the HCA of a rail. Where several do, rails take turns."""
+    gpus = [name for name in devices if ":" in name]
+    shared = [commonpath([devices[hca], devices[gpu]]).count("/") for gpu in gpus]
+    nearest = [gpu for gpu, bridges in zip(gpus, shared, strict=True) if bridges == max(shared)]
+    return nearest[number % len(nearest)] if nearest else ""
 
 
 def rails_of(answer: Mapping[str, Any], required: HostRequirements) -> tuple[dict[str, Rail], str]:
     """The rails of a host by name, from the facts of VERB=look, and why there are none or too few."""
     chosen = choose_rails((Hca.model_validate(each) for each in answer["hcas"]), required)
     links = {link["name"]: link for link in answer["links"]}
-    rails = {}
-    for name, hca in chosen.ports.items():
-        word = f"{hca.name}/{hca.port}"
-        # Without an index perftest takes an IPv4 GID of RoCE v2 (its src/perftest_resources.c).
-        if required.gid_index is not None:
-            word += f"/{required.gid_index}"
-        rails[name] = Rail(word, rate_gbps(hca.rate), pcie_gbps(links.get(hca.name, {})))
+    # Without an index perftest takes an IPv4 GID of RoCE v2 (its src/perftest_resources.c).
+    gid = "" if required.gid_index is None else required.gid_index
+    rails = {
+        name: Rail(
+            f"{hca.name}/{hca.port}/{gid}",
+            rate_gbps(hca.rate),
+            pcie_gbps(links.get(hca.name, {})),
+            nearest_gpu(answer["devices"], hca.name, number),
+        )
+        for number, (name, hca) in enumerate(chosen.ports.items())
+    }
     if len(rails) >= required.rails:
         return rails, ""
     ignored = "; ".join(f"{name}: {why}" for name, why in chosen.ignored.items())
@@ -239,35 +268,41 @@ async def measure(
     """
     found = Found()
 
-    async def ask(host: Host, verb: str, rails: Sequence[Rail] = (), **values: str) -> dict[str, Any]:
-        seconds = LOOK_SECONDS + (2 if verb == "loopback" else 1) * len(rails) * MOST_SECONDS
-        values |= {"VERB": verb, "RAILS": " ".join(rail.word for rail in rails), "IMAGE": image}
-        return await hosts.run(host, SCRIPT, values, seconds=seconds)
+    async def ask(host: Host, verb: str, paths: Sequence[Path], **values: str) -> list[Path]:
+        """The paths with their results; none of a server."""
+        words = [f"{found.rails[host.name][path.rail].word}/{path.gpu}" for path in paths]
+        values |= {"VERB": verb, "RUNS": " ".join(words), "IMAGE": image}
+        answer = await hosts.run(host, SCRIPT, values, seconds=LOOK_SECONDS + len(paths) * MOST_SECONDS)
+        if verb == "serve":
+            return []
+        return [path.after(**run) for path, run in zip(paths, answer["runs"], strict=True)]
 
-    async def alone(host: Host) -> list[dict[str, Any]]:
-        rails, missing = rails_of(await ask(host, "look"), required(host))
+    async def alone(host: Host) -> list[Path]:
+        facts = await hosts.run(host, SCRIPT, {"VERB": "look"}, seconds=LOOK_SECONDS)
+        rails, missing = rails_of(facts, required(host))
         found.rails[host.name] = rails
+        with_gpu = {name: rail.gpu for name, rail in rails.items() if rail.gpu}
         if missing:
             found.not_run.append(f"{host.name}: {missing}")
-        return (await ask(host, "loopback", [*rails.values()]))["paths"] if rails else []
+        if len(with_gpu) < len(rails):
+            found.not_run.append(f"{host.name} with GPU: nvidia-smi shows no GPU")
+        paths = [Path(host=host.name, rail=name, memory="host") for name in rails]
+        paths += [Path(host=host.name, rail=name, memory="gpu", gpu=gpu) for name, gpu in with_gpu.items()]
+        return await ask(host, "loopback", paths) if paths else []
 
-    async def between(server: Host, client: Host) -> list[dict[str, Any]] | str:
-        common = found.rails[client.name].keys() & found.rails[server.name].keys()
+    async def between(server: Host, client: Host) -> list[Path] | str:
+        common = [name for name in found.rails[client.name] if name in found.rails[server.name]]
+        paths = [Path(host=client.name, rail=name, memory="partner", peer=server.name) for name in common]
 
-        async def end(host: Host) -> dict[str, Any]:
-            rails = [rail for name, rail in found.rails[host.name].items() if name in common]
-            if host is server:
-                return await ask(host, "serve", rails)
-            return await ask(host, "connect", rails, ADDRESS=server.address)
+        async def end(host: Host) -> list[Path]:
+            return await ask(host, "serve" if host is server else "connect", paths, ADDRESS=server.address)
 
         served, connected = await on_each([server, client], end)
-        if isinstance(served, str):
-            return served
-        return connected if isinstance(connected, str) else connected["paths"]
+        return served if isinstance(served, str) else connected
 
     say(f"loopback on {counted(len(workers), 'host')}")
-    for name, answer in zip(workers, await on_each(workers.values(), alone), strict=True):
-        found.take(name, answer)
+    for answer in await on_each(workers.values(), alone):
+        found.take(answer)
     ready = {path.host for path in found.paths}
     for number, pairs in enumerate(rounds, 1):
         chosen = [pair for pair in pairs if {*pair} <= ready]
@@ -275,7 +310,6 @@ async def measure(
             f"{' and '.join(pair)}: no result in loopback" for pair in pairs if pair not in chosen
         ]
         say(f"round {number} of {len(rounds)}: {counted(len(chosen), 'pair')}")
-        measured = await asyncio.gather(*(between(workers[one], workers[other]) for one, other in chosen))
-        for (server, client), answer in zip(chosen, measured, strict=True):
-            found.take(client, answer, server)
+        for measured in await asyncio.gather(*(between(workers[one], workers[two]) for one, two in chosen)):
+            found.take(measured)
     return found

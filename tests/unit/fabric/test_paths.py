@@ -20,7 +20,9 @@ from busbar.fabric.paths import (
     PCIE,
     REFUSED,
     Found,
+    Memory,
     Rail,
+    nearest_gpu,
     pcie_gbps,
     rails_of,
     rounds_of,
@@ -36,17 +38,17 @@ SIMULATOR = Path(disk.__file__).parent / "hardware/ib_write_bw"
 GPUS = "printf '%s\\n' 00000000:10:00.0 00000000:11:00.0"
 
 
-def two_free_ports() -> int:
-    """The first of two neighbouring free TCP ports. The kernel gives none of this range to a client."""
-    for first in random.sample(range(10_000, 30_000, 2), 100):
+def free_ports(count: int) -> int:
+    """The first of neighbouring free TCP ports. The kernel gives none of this range to a client."""
+    for first in random.sample(range(10_000, 30_000, count), 100):
         try:
-            for port in (first, first + 1):
+            for port in range(first, first + count):
                 with socket.socket() as free:
                     free.bind(("", port))
         except OSError:
             continue
         return first
-    raise AssertionError("no two neighbouring ports are free")
+    raise AssertionError("no neighbouring ports are free")
 
 
 class Machine:
@@ -64,39 +66,45 @@ class Machine:
         self.program("nvidia-smi", f"#!/bin/sh\n{GPUS}\n")
         text = SIMULATOR.read_text().replace("/usr/local/lib/busbar-lab/paths", str(folder / "paths"))
         self.program("ib_write_bw", text.replace("/sys/class/infiniband", str(folder)))
-        self.port = two_free_ports()
+        self.port = free_ports(4)
 
     def program(self, name: str, text: str) -> None:
         file = self.folder / "bin" / name
         file.write_text(text)
         file.chmod(0o755)
 
-    def ask(self, verb: str, more: str = "") -> list[dict[str, Any]]:
-        """The paths that a verb finds. Runs take no time, and a silent one ends after 5 s."""
+    def script(
+        self, verb: str, *runs: str, more: str = "", **values: str
+    ) -> subprocess.CompletedProcess[str]:
+        """The whole script. Runs take no time, and a silent one ends after 5 s."""
         call = (
-            f"PATH={self.folder}/bin:$PATH INFINIBAND={self.folder} PCI={self.folder} MODULES={self.folder}\n"
-            f"RUN_SECONDS=0 MOST_SECONDS=5 CONNECT_SECONDS=20 FIRST_PORT={self.port} FOLDER=$(mktemp -d)\n"
-            f"RAILS=(mlx5_1/1 mlx5_3/1)\n{more}\npaths_{verb}\n[[ -z $(jobs -r) ]]"
+            f"begin_verb() {{ set -eEuo pipefail; trap 'exit 9' ERR; }}\n"
+            f"PATH={self.folder}/bin:$PATH K3S=k3s\n"
+            f"INFINIBAND={self.folder} PCI={self.folder} MODULES={self.folder} FIRST_PORT={self.port}\n"
+            f"RUN_SECONDS=0 MOST_SECONDS=5 CONNECT_SECONDS=20\n{more}\nmain"
         )
-        done = run("paths", call)
+        return run("paths", call, VERB=verb, RUNS=" ".join(runs), **values)
+
+    def results(self, verb: str, *runs: str, more: str = "") -> list[float | str]:
+        """The bandwidth of each run, or why there is none."""
+        done = self.script(verb, *runs, more=more)
         assert done.returncode == 0, done.stderr
-        found: list[dict[str, Any]] = json.loads(done.stdout)["paths"]
+        memory: Memory = "host" if verb == "loopback" else "partner"
+        found = []
+        for word, result in zip(runs, json.loads(done.stdout)["runs"], strict=True):
+            path = paths.Path(host="a", rail=word, memory="gpu" if word[-1] != "/" else memory, peer="b")
+            path = path.after(**result)
+            found.append(path.gbps or path.why)
         return found
 
 
-def results(answer: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
-    return {(each["rail"], each["memory"]): each["gbps"] or each["why"] for each in answer}
+HOST, OTHER_HOST = "mlx5_1/1//", "mlx5_3/1//"
+GPU, OTHER_GPU = "mlx5_1/1//0000:10:00.0", "mlx5_3/1//0000:11:00.0"
 
 
 def test_each_rail_is_measured_with_the_memory_of_the_host_and_of_a_gpu(tmp_path: Path) -> None:
-    answer = Machine(tmp_path, "mlx5_3 gpu 41").ask("loopback")
-    assert results(answer) == {
-        ("mlx5_1", "host"): 392.0,
-        ("mlx5_1", "gpu"): 392.0,
-        ("mlx5_3", "host"): 392.0,
-        ("mlx5_3", "gpu"): 41.0,
-    }
-    assert [each["gpu"] for each in answer] == ["", "0000:10:00.0", "", "0000:11:00.0"]
+    machine = Machine(tmp_path, "mlx5_3 gpu 41")
+    assert machine.results("loopback", HOST, GPU, OTHER_HOST, OTHER_GPU) == [392.0, 392.0, 392.0, 41.0]
 
 
 @pytest.mark.parametrize(
@@ -104,12 +112,11 @@ def test_each_rail_is_measured_with_the_memory_of_the_host_and_of_a_gpu(tmp_path
     [
         ("mlx5_1 gpu refused", "Couldn't allocate MR"),
         ("mlx5_1 gpu unbuilt", "Invalid Command or flag."),
-        ("mlx5_1 gpu silent", "timed out after 5 s"),
+        ("mlx5_1 gpu silent", "timed out after 20 s"),
     ],
 )
 def test_a_path_without_a_result_has_the_reason(tmp_path: Path, fault: str, why: str) -> None:
-    found = results(Machine(tmp_path, fault).ask("loopback"))
-    assert (found["mlx5_1", "gpu"], found["mlx5_1", "host"]) == (why, 392.0)
+    assert Machine(tmp_path, fault).results("loopback", HOST, GPU) == [392.0, why]
 
 
 def test_the_order_of_the_options_is_the_one_that_perftest_takes(tmp_path: Path) -> None:
@@ -117,35 +124,38 @@ def test_the_order_of_the_options_is_the_one_that_perftest_takes(tmp_path: Path)
     words = "ib_write_bw -d mlx5_1 --use_cuda_dmabuf --use_cuda_bus_id=0000:10:00.0"
     done = run("paths", f"PATH={tmp_path}/bin:$PATH; {words}")
     assert (done.returncode, done.stderr) == (1, "CUDA DMA-BUF cannot be used without CUDA\n")
-    assert results(machine.ask("loopback"))["mlx5_1", "gpu"] == 392.0, "nvidia-peermem is not loaded here"
+    assert machine.results("loopback", GPU) == [392.0], "nvidia-peermem is not loaded here"
 
 
-def test_the_whole_script_measures_the_rails_that_it_is_given(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    call = (
-        f"begin_verb() {{ set -eEuo pipefail; trap 'exit 9' ERR; }}; PATH={tmp_path}/bin:$PATH "
-        f"INFINIBAND={tmp_path} PCI={tmp_path} RUN_SECONDS=0 FIRST_PORT={machine.port}; main"
-    )
-    done = run("paths", call, VERB="loopback", RAILS="mlx5_1/1 mlx5_3/1")
+def test_the_devices_of_a_host_have_their_folders_in_sysfs(tmp_path: Path) -> None:
+    done = Machine(tmp_path).script("look")
     assert done.returncode == 0, done.stderr
-    assert [each["gbps"] for each in json.loads(done.stdout)["paths"]] == [392.0] * 4
+    devices = json.loads(done.stdout)["devices"]
+    assert devices["mlx5_1"] == f"{tmp_path}/mlx5_1/device"
+    assert devices["0000:10:00.0"] == f"{tmp_path}/0000:10:00.0"
 
 
-def test_an_hca_is_measured_with_the_gpu_below_its_switch(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    for device, switch in (("mlx5_1", "b"), ("0000:10:00.0", "a"), ("0000:11:00.0", "b")):
-        target = tmp_path / "devices" / switch / device
-        target.mkdir(parents=True)
-        link = tmp_path / device / "device" if device == "mlx5_1" else tmp_path / device
-        link.symlink_to(target)
-    gpus = {each["rail"]: each["gpu"] for each in machine.ask("loopback") if each["gpu"]}
-    assert gpus["mlx5_1"] == "0000:11:00.0"
+def test_an_hca_is_measured_with_the_gpu_below_its_switch() -> None:
+    devices = {"mlx5_1": "/pci/b/mlx5_1", "0000:10:00.0": "/pci/a/10", "0000:11:00.0": "/pci/b/11"}
+    assert nearest_gpu(devices, "mlx5_1", 0) == nearest_gpu(devices, "mlx5_1", 1) == "0000:11:00.0"
+    devices["mlx5_1"] = "/pci/c/mlx5_1"
+    assert [nearest_gpu(devices, "mlx5_1", rail) for rail in range(3)] == [
+        "0000:10:00.0", "0000:11:00.0", "0000:10:00.0",
+    ]  # fmt: skip
+    assert nearest_gpu({"mlx5_1": "/pci/b/mlx5_1"}, "mlx5_1", 0) == ""
 
 
 def test_a_server_of_another_host_that_does_not_answer_is_no_slow_path(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    found = results(machine.ask("connect", "ADDRESS=127.0.0.1 CONNECT_SECONDS=1"))
-    assert found["mlx5_1", "partner"] == f"Couldn't connect to 127.0.0.1:{machine.port}"
+    found = machine.results("connect", HOST, more="ADDRESS=127.0.0.1 CONNECT_SECONDS=1")
+    assert found == [f"Couldn't connect to 127.0.0.1:{machine.port}"]
+
+
+def test_a_partner_whose_answers_are_lost_is_no_slow_path() -> None:
+    path = paths.Path(host="worker-2", rail="mlx5_1", memory="partner", peer="worker-1")
+    lost = path.after(status=124, server="", client="")
+    assert lost.why == "Couldn't connect to worker-1: timed out after 20 s"
+    assert path.after(status=124, server="", client="  RDMA_Write BW Test\n").is_measured
 
 
 def test_a_port_that_another_program_has_is_no_slow_path(tmp_path: Path) -> None:
@@ -153,17 +163,19 @@ def test_a_port_that_another_program_has_is_no_slow_path(tmp_path: Path) -> None
     with socket.socket() as other:
         other.bind(("", machine.port + 1))
         other.listen()
-        found = results(machine.ask("loopback"))
-    assert found["mlx5_1", "host"] == 392.0
-    assert found["mlx5_3", "host"] == f"Couldn't listen to port {machine.port + 1}"
+        found = machine.results("loopback", HOST, OTHER_HOST)
+    assert found == [392.0, f"Couldn't listen to port {machine.port + 1}"]
 
 
 def test_a_rail_is_measured_with_a_partner_that_serves(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "mlx5_3 partner 97.5")
     # The simulator tells hosts by their addresses.
-    both = "ADDRESS=127.0.0.2\npaths_serve >/dev/null &\n"
-    found = results(machine.ask("connect", both))
-    assert found == {("mlx5_1", "partner"): 392.0, ("mlx5_3", "partner"): 97.5}
+    both = "ADDRESS=127.0.0.2\n(VERB=serve; main) >/dev/null &\n"
+    assert machine.results("connect", HOST, OTHER_HOST, more=both) == [392.0, 97.5]
+
+
+DEVICES = {"mlx5_1": "/pci/b/mlx5_1", "0000:10:00.0": "/pci/b/10"}
+TABLE = " 8388608    10       0.00            {:.2f}         0.0\n"
 
 
 class FakeHosts:
@@ -173,20 +185,19 @@ class FakeHosts:
         self.slow, self.without, self.asked = slow, without, list[tuple[str, str, str]]()
 
     async def run(self, host: Host, _: str, values: dict[str, str], *, seconds: int) -> dict[str, Any]:
-        verb, rails = values["VERB"], values.get("RAILS", "")
-        self.asked.append((host.name, verb, rails))
+        verb, runs = values["VERB"], values.get("RUNS", "")
+        self.asked.append((host.name, verb, runs))
         if verb == "look":
-            return {"hcas": [hca("mlx5_1")], "links": []}
+            return {"hcas": [hca("mlx5_1")], "links": [], "devices": DEVICES}
         if host.name == self.without:
             raise ScriptError(
                 "paths failed: perftest is not installed",
                 host.name,
                 "install the package perftest of this system",
             )
-        memories = {"loopback": ("host", "gpu"), "serve": (), "connect": ("partner",)}[verb]
         gbps = 41.0 if host.name == self.slow and verb == "loopback" else 392.0
-        each = {"rail": "mlx5_1", "gpu": "", "gbps": gbps, "why": ""}
-        return {"paths": [{**each, "memory": memory} for memory in memories]}
+        each = {"status": 0, "server": "", "client": TABLE.format(gbps)}
+        return {"runs": [] if verb == "serve" else [each for _ in runs.split()]}
 
 
 def measured(hosts: FakeHosts) -> Found:
@@ -203,8 +214,8 @@ def test_hosts_are_measured_alone_and_then_in_pairs() -> None:
     assert {row.path.split()[0] for row in found.rows} == {"worker-3"}
     assert len(found.paths) == 4 * 2 + 2
     assert [each for each in hosts.asked if each[1] == "serve"] == [
-        ("worker-1", "serve", "mlx5_1/1"),
-        ("worker-3", "serve", "mlx5_1/1"),
+        ("worker-1", "serve", "mlx5_1/1//"),
+        ("worker-3", "serve", "mlx5_1/1//"),
     ]
 
 
@@ -222,11 +233,14 @@ K3S = """#!/bin/bash
 echo "$*" >>{folder}/calls
 case "$2 $3" in
   "images ls") printf '%s\\n' docker.io/site/nccl:1 reg.site/none@sha256:01 ;;
-  "containers ls") printf '%s\\n' coredns busbar-paths-7-client-0 ;;
   "run "*)
-    while [[ $1 != */* || $1 == /* ]]; do shift; done
+    while [[ $1 != */* || $1 == /* ]]; do
+      [[ $1 != --env ]] || export "$2"
+      shift
+      [[ $1 != [A-Z]*=* ]] || shift
+    done
     if [[ $1 == reg.site/none* ]]; then
-      echo 'ctr: exec: "ib_write_bw": executable file not found' >&2
+      echo 'ctr: exec: "bash": executable file not found' >&2
       exit 1
     fi
     shift 2
@@ -236,29 +250,20 @@ esac
 
 
 def without_perftest(machine: Machine, image: str) -> subprocess.CompletedProcess[str]:
-    """The whole of VERB=loopback on a host that has only the images of its K3s."""
+    """Two runs on a host that has only the images of its K3s."""
     (machine.folder / "bin/ib_write_bw").rename(machine.folder / "image/ib_write_bw")
     machine.program("k3s", K3S.format(folder=machine.folder))
-    call = (
-        f"begin_verb() {{ begin; }}; begin() {{ set -eEuo pipefail; trap 'exit 9' ERR; }}\n"
-        f"PATH={machine.folder}/bin:$PATH K3S=k3s INFINIBAND={machine.folder} PCI={machine.folder} "
-        f"RUN_SECONDS=0 FIRST_PORT={machine.port}; main"
-    )
-    return run("paths", call, VERB="loopback", RAILS="mlx5_1/1", IMAGE=image)
+    return machine.script("loopback", HOST, GPU, IMAGE=image)
 
 
 def test_a_host_without_perftest_runs_that_of_the_image(tmp_path: Path) -> None:
     done = without_perftest(Machine(tmp_path), "site/nccl:1")
     assert done.returncode == 0, done.stderr
-    assert [each["gbps"] for each in json.loads(done.stdout)["paths"]] == [392.0] * 2
-    calls = (tmp_path / "calls").read_text().splitlines()
-    runs = [call.split() for call in calls if call.startswith("ctr run")]
-    servers = [words[words.index("docker.io/site/nccl:1") + 1] for words in runs if "127.0.0.1" not in words]
-    assert len({*servers}) == len(servers) == 3, "a container may still be there when the next one begins"
-    assert all({"--rm", "--net-host", "--privileged"} <= {*words} for words in runs)
-    assert all("timeout" in words for words in runs[1:]), "no container outlives its run"
-    assert calls[-1] == "ctr containers rm busbar-paths-7-client-0"
-    assert not any("coredns" in call for call in calls)
+    assert [each["status"] for each in json.loads(done.stdout)["runs"]] == [0, 0]
+    calls = [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("ctr")]
+    [container] = [call for call in calls if call.startswith("ctr run")]
+    assert {"--rm", "--net-host", "--privileged", "docker.io/site/nccl:1"} <= {*container.split()}
+    assert calls[-1] == "ctr containers rm busbar-paths", "one that was killed has left its record"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +278,7 @@ def test_a_host_without_perftest_runs_that_of_the_image(tmp_path: Path) -> None:
         (
             "reg.site/none:2@sha256:01",
             "perftest is not installed on this host, and reg.site/none:2@sha256:01 does not run it: "
-            'ctr: exec: "ib_write_bw": executable file not found. Fix: install perftest on the host '
+            'ctr: exec: "bash": executable file not found. Fix: install perftest on the host '
             "(docs/localise.md)",
         ),
     ],
@@ -286,16 +291,22 @@ def test_no_perftest_on_the_host_nor_in_the_image_says_what_to_do(
     assert why in done.stderr
 
 
+MEMORIES: tuple[Memory, ...] = ("host", "gpu", "partner")
+
+
+def path_of(host: str, rail: str, memory: Memory, peer: str = "") -> paths.Path:
+    return paths.Path(host=host, rail=rail, memory=memory, gpu="7", peer=peer, gbps=392.0)
+
+
 def found_on(*faults: tuple[str, str, str, float | None, str]) -> Found:
     """Four hosts with one rail of 400 Gb/s, with faults: host, memory, peer, Gb/s, why."""
     names = [f"worker-{number}" for number in range(1, 5)]
     found = Found({name: {"mlx5_1": Rail("mlx5_1/1", 400, 504.1)} for name in names})
     known = {(host, memory): (gbps, why) for host, memory, _, gbps, why in faults}
     for name, peer in zip(names, ["", "worker-1", "", "worker-3"], strict=True):
-        for memory in ("host", "gpu", "partner") if peer else ("host", "gpu"):
+        for memory in MEMORIES if peer else MEMORIES[:2]:
             gbps, why = known.get((name, memory), (392.0, ""))
-            each = {"rail": "mlx5_1", "memory": memory, "gpu": "", "gbps": gbps, "why": why}
-            found.take(name, [each], peer if memory == "partner" else "")
+            found.take([path_of(name, "mlx5_1", memory, peer).model_copy(update={"gbps": gbps, "why": why})])
     return found
 
 
@@ -309,17 +320,17 @@ def test_healthy_paths_give_no_row() -> None:
     [
         (
             [("worker-2", "host", "", 90.0, ""), ("worker-2", "gpu", "", 91.0, "")],
-            [("worker-2 mlx5_1 with host memory", PCIE), ("worker-2 mlx5_1 with GPU", PCIE)],
+            [("worker-2 mlx5_1 with host memory", PCIE), ("worker-2 mlx5_1 with GPU 7", PCIE)],
         ),
-        ([("worker-2", "gpu", "", 41.0, "")], [("worker-2 mlx5_1 with GPU", GPU_TO_HCA)]),
-        ([("worker-2", "gpu", "", None, "Couldn't allocate MR")], [("worker-2 mlx5_1 with GPU", REFUSED)]),
+        ([("worker-2", "gpu", "", 41.0, "")], [("worker-2 mlx5_1 with GPU 7", GPU_TO_HCA)]),
+        ([("worker-2", "gpu", "", None, "Couldn't allocate MR")], [("worker-2 mlx5_1 with GPU 7", REFUSED)]),
         (
             [("worker-2", "partner", "", None, "timed out after 20 s")],
             [("worker-2 mlx5_1 with worker-1", BETWEEN)],
         ),
         (
             [("worker-1", "gpu", "", 41.0, ""), ("worker-2", "partner", "", 41.0, "")],
-            [("worker-1 mlx5_1 with GPU", GPU_TO_HCA)],
+            [("worker-1 mlx5_1 with GPU 7", GPU_TO_HCA)],
         ),
     ],
 )
@@ -342,19 +353,19 @@ def test_the_slow_path_of_440_hosts_is_found_within_seconds() -> None:
     for number in range(440):
         name = f"worker-{number}"
         found.rails[name] = {f"mlx5_{n}": Rail(f"mlx5_{n}/1", 400, 504.1) for n in range(8)}
-        for memory in ("host", "gpu", "partner"):
-            each = {"memory": memory, "gpu": "", "gbps": 392.0, "why": ""}
-            found.take(name, [{"rail": rail, **each} for rail in found.rails[name]])
+        for memory in MEMORIES:
+            found.take([path_of(name, rail, memory) for rail in found.rails[name]])
     found.paths[9] = found.paths[9].model_copy(update={"gbps": 341.0})
     began = time.process_time()
-    assert [row.path for row in found.rows] == ["worker-0 mlx5_1 with GPU"]
+    assert [row.path for row in found.rows] == ["worker-0 mlx5_1 with GPU 7"]
     assert time.process_time() - began < 5
 
 
 def test_what_was_not_measured_is_not_run_with_its_fix() -> None:
     found = found_on(("worker-2", "gpu", "", None, "Invalid Command or flag."))
     assert found.not_run == [
-        "worker-2 mlx5_1 with GPU: Invalid Command or flag. Fix: build perftest with CUDA (docs/localise.md)"
+        "worker-2 mlx5_1 with GPU 7: Invalid Command or flag. "
+        "Fix: build perftest with CUDA (docs/localise.md)"
     ]
     assert (found.rows, found.exit_code) == ([], 2)
     assert Found(not_run=["worker-1: perftest is not installed"]).exit_code == 2
@@ -362,7 +373,12 @@ def test_what_was_not_measured_is_not_run_with_its_fix() -> None:
 
 @pytest.mark.parametrize(
     ("speed", "width", "gbps"),
-    [("32.0 GT/s PCIe", "16", 504.1), ("5.0 GT/s PCIe", "8", 32.0), ("Unknown", "16", None), ("", "", None)],
+    [
+        ("32.0 GT/s PCIe", "16", 504.1),
+        ("16.0 GT/s PCIe", "8", 126.0),
+        ("Unknown", "16", None),
+        ("", "", None),
+    ],
 )
 def test_the_rate_of_a_pcie_link_is_that_after_its_encoding(
     speed: str, width: str, gbps: float | None
@@ -370,25 +386,30 @@ def test_the_rate_of_a_pcie_link_is_that_after_its_encoding(
     assert pcie_gbps({"speed": speed, "width": width}) == gbps
 
 
-@pytest.mark.parametrize(("index", "word"), [(None, "mlx5_1/1"), (3, "mlx5_1/1/3")])
+@pytest.mark.parametrize(("index", "word"), [(None, "mlx5_1/1/"), (3, "mlx5_1/1/3")])
 def test_a_gid_is_named_where_the_job_names_one(index: int | None, word: str) -> None:
     required = REQUIRED.model_copy(update={"rails": 1, "link_layer": "ethernet", "gid_index": index})
     port = hca("mlx5_1", link_layer="Ethernet", gids={"1": "RoCE v2", "3": "RoCE v2"})
-    rails, _ = rails_of({"hcas": [port], "links": []}, required)
+    rails, _ = rails_of({"hcas": [port], "links": [], "devices": DEVICES}, required)
     assert [rail.word for rail in rails.values()] == [word]
 
 
-def test_the_second_port_of_an_hca_is_a_rail_of_its_own(tmp_path: Path) -> None:
+def test_the_second_port_of_an_hca_is_a_rail_of_its_own() -> None:
     required = REQUIRED.model_copy(update={"rails": 3})
-    answer = {"hcas": [hca("mlx5_1"), hca("mlx5_1", port=2)], "links": []}
+    answer = {"hcas": [hca("mlx5_1"), hca("mlx5_1", port=2)], "links": [], "devices": DEVICES}
     rails, missing = rails_of(answer, required)
-    assert {name: rail.word for name, rail in rails.items()} == {"mlx5_1": "mlx5_1/1", "mlx5_1:2": "mlx5_1/2"}
+    assert {name: rail.word for name, rail in rails.items()} == {
+        "mlx5_1": "mlx5_1/1/",
+        "mlx5_1:2": "mlx5_1/2/",
+    }
     assert missing == "2 of 3 rails found (no other HCA)"
-    port = tmp_path / "mlx5_1/ports/2"
-    port.mkdir(parents=True)
-    (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
-    answered = Machine(tmp_path).ask("loopback", "RAILS=(mlx5_1/2)")
-    assert {each["rail"] for each in answered} == {"mlx5_1:2"}
+
+
+def test_without_a_gpu_only_the_memory_of_the_host_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(DEVICES, "0000:10:00.0")
+    found = measured(FakeHosts())
+    assert {path.memory for path in found.paths} == {"host", "partner"}
+    assert found.not_run[0] == "worker-1 with GPU: nvidia-smi shows no GPU"
 
 
 def test_the_floor_of_an_unusual_link_is_nine_tenths_of_the_smaller_limit() -> None:

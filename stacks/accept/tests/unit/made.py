@@ -20,6 +20,7 @@ from busbar.config.stackfile import StackFile
 from busbar.fabric.diagnosis.stages import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
 from busbar.fabric.paths import Found, Rail
+from busbar.fabric.paths import Path as RailPath
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.manifests import mpijob, nccljob
@@ -272,8 +273,8 @@ def paths(folder: Path, change: Callable[[Found], None] = lambda found: None) ->
     for name, peer in zip(WORKERS, ["", WORKERS[0]], strict=True):
         found.rails[name] = {f"mlx5_{hca}": Rail(f"mlx5_{hca}/1", 400, 504.1) for hca in range(8)}
         for memory in ("host", "gpu", *(["partner"] if peer else [])):
-            about = {"memory": memory, "gpu": "", "gbps": 392.0, "why": ""}
-            found.take(name, [{"rail": rail, **about} for rail in found.rails[name]], peer)
+            about = {"host": name, "memory": memory, "gpu": "0000:1b:00.0", "peer": peer, "gbps": 392.0}
+            found.take([RailPath.model_validate({"rail": rail, **about}) for rail in found.rails[name]])
     change(found)
     write_json(folder / FOLDER / "paths" / PATHS, Paths(run=RUN_NAME, pools={"h100": found}))
 

@@ -550,7 +550,7 @@ def slow_path(found: Found) -> None:
     [
         (
             slow_path, "fail",
-            "worker-2 mlx5_0 with GPU: 41 Gb/s, expected at least 380 Gb/s; see the way between GPU and HCA",
+            "worker-2 mlx5_0 with GPU 0000:1b:00.0: 41 Gb/s, expected at least 380 Gb/s; see the way between",
         ),
         (lambda found: found.not_run.append("worker-1: no perftest"), "not run", "worker-1: no perftest"),
         (lambda found: found.paths.clear(), "not run", "worker-1: no result; worker-2: no result"),

@@ -73,13 +73,14 @@ class Site:
         if script == "paths":
             self.given.append({"host": host.name, **values})
             if values["VERB"] == "look":
-                return {"hcas": [hca(f"mlx5_{number}") for number in range(8)], "links": []}
-            rails = [word.partition("/")[0] for word in values["RAILS"].split()]
-            memories = {"loopback": ("host", "gpu"), "serve": (), "connect": ("partner",)}[values["VERB"]]
-            each = {"gpu": "", "gbps": 392.0, "why": ""}
-            return {
-                "paths": [{**each, "rail": rail, "memory": memory} for rail in rails for memory in memories]
-            }
+                hcas = [hca(f"mlx5_{number}") for number in range(8)]
+                devices = {
+                    name: f"/sys/devices/{name}"
+                    for name in ("0000:1b:00.0", *(each["name"] for each in hcas))
+                }
+                return {"hcas": hcas, "links": [], "devices": devices}
+            result = {"status": 0, "server": "", "client": "8388608 100 0.0 392.0 0.0"}
+            return {"runs": [] if values["VERB"] == "serve" else [result for _ in values["RUNS"].split()]}
         assert host.name == "ctl"
         if script == "slurm/node":
             self.given.append(values)
