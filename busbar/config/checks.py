@@ -10,8 +10,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from busbar import versions
 from busbar.config.cluster import (
     LABELS,
@@ -22,15 +20,14 @@ from busbar.config.cluster import (
     HostConfig,
     K3s,
     NcclPoolSettings,
-    Registries,
     Ssh,
     Worker,
     arguments_of,
     parsed,
 )
-from busbar.config.findings import did_you_mean, finding
+from busbar.config.findings import did_you_mean
 from busbar.config.types import PACKAGED, ip_of, is_floating
-from busbar.finding import Finding, Fix, KeyPath, path_of
+from busbar.finding import Finding, KeyPath, path_of
 from busbar.judge.nccl.expected.system import is_gpu
 from busbar.text import counted, listed
 
@@ -53,7 +50,6 @@ def of_cluster(cluster: Cluster) -> Iterator[Finding]:
         nfs_server,
         networks,
         pod_network_size,
-        registries,
         k3s_keys,
         api_server_arguments,
         operator_versions,
@@ -302,19 +298,6 @@ def pod_network_size(cluster: Cluster) -> Iterator[Finding]:
         text = f"has room for {room} nodes (a /{prefix} per node), got {nodes}"
         fix = f"use a /{prefix - (nodes - 1).bit_length()} or larger"
         yield Finding(("k3s", "cluster_cidr"), text, fix, f"'{pods}'")
-
-
-def registries(cluster: Cluster) -> Iterator[Finding]:
-    """K3s ignores unknown keys of registries.yaml, and does not start with a value of the wrong type."""
-    given = cluster.k3s.registries
-    try:
-        Registries.model_validate(given)
-    except ValidationError as error:
-        yield from (finding(each, Registries).below("k3s", "registries") for each in error.errors())
-    for name in given.get("mirrors") or {}:
-        if "://" in name:
-            fix = name.partition("://")[2].rstrip("/")
-            yield Finding(("k3s", "registries", "mirrors"), "is a URL", fix, repr(name))
 
 
 def bucket(cluster: Cluster, secrets: Collection[str]) -> Iterator[Finding]:
@@ -569,10 +552,9 @@ def warnings(cluster: Cluster) -> list[Finding]:
     """Findings about settings that are allowed but probably not intended."""
     return [
         *_of_k3s(cluster),
-        *_of_launch(cluster),
         *measurement_warnings(cluster),
         *_of_host_keys(cluster),
-        *_of_sizes(cluster),
+        *dict.fromkeys(_of_images(cluster)),
     ]
 
 
@@ -640,12 +622,17 @@ def floating(path: KeyPath, image: str) -> Finding:
     return Finding(path, what, "give its tag or its digest", repr(image))
 
 
-def _of_sizes(cluster: Cluster) -> Iterator[Finding]:
-    """Warn of a floating image, and of a measurement without a fabric."""
+def _of_images(cluster: Cluster) -> Iterator[Finding]:
+    """Warn of floating images, and of a measurement without a fabric."""
     operator = cluster.mpi_operator
     if operator.enabled and is_floating(operator.image):
         yield floating(("mpi_operator", "image"), operator.image)
-    if len(cluster.workers) == 1 and cluster.validation.enabled:
+    if not cluster.validation.enabled:
+        return
+    for name in cluster.pools:
+        if is_floating(image := cluster.validation_of(name).image):
+            yield floating(_path(cluster, name, "image"), image)
+    if len(cluster.workers) == 1:
         text = "with one worker the validation stays on the host and tests no fabric"
         yield Finding(("hosts", "workers"), text)
 
@@ -673,33 +660,3 @@ def _of_pool(cluster: AnyCluster, name: str, pool: Hardware) -> Iterator[Finding
     if wanted.required_transport != "socket" and wanted.chosen("max_bytes") < _LARGE_BYTES:
         text = f"{wanted.chosen('max_bytes')} bytes are too few for the bandwidth of a fabric"
         yield Finding(("validation", "max_bytes"), text, "8G")
-
-
-_EFA = "the default image has no aws-ofi-nccl, and preflight counts no EFA port as a rail"
-_NVL72 = "its pods claim no ComputeDomain and get no IMEX channel, so NVLink between hosts is not used"
-# Systems whose logs busbar judges, but where it does not launch jobs, with the reason.
-_JUDGED_ONLY = {"efa": _EFA, "efa-p4d": _EFA, "gb200-nvl72": _NVL72, "gb200-multirack": _NVL72}
-
-
-def _of_launch(cluster: Cluster) -> list[Finding]:
-    """Warnings, each once, about floating images and systems on which no job was ever launched."""
-    if not cluster.validation.enabled:
-        return []
-    found = [_launch_warning(cluster, name, pool) for name, pool in cluster.pools.items()]
-    for name in cluster.pools:
-        if is_floating(image := cluster.validation_of(name).image):
-            found.append(floating(_path(cluster, name, "image"), image))
-    return list(dict.fromkeys(filter(None, found)))
-
-
-def _launch_warning(cluster: Cluster, name: str, pool: Hardware) -> Finding | None:
-    fix = Fix("set validation.enabled: false, and judge logs of your own jobs", ("nccl", "check", "LOG"))
-    profile = cluster.validation_of(name).profile or ""
-    if reason := _JUDGED_ONLY.get(profile):
-        text = f"busbar judges logs of {profile}, and does not launch jobs there: {reason}"
-        return Finding(_path(cluster, name, "profile"), text, fix)
-    model = pool.gpu_model or ""
-    if re.search(r"GB[23]00", model, re.IGNORECASE):
-        text = f"busbar judges logs of {model}, and does not launch jobs there: {_NVL72}"
-        return Finding(("pools", name, "gpu_model"), text, fix)
-    return None

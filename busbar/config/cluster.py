@@ -626,35 +626,16 @@ def _own_names(images: list[ImageArchive]) -> list[ImageArchive]:
     return images
 
 
-class Mirror(ConfigModel):
-    """A mirror, from which the images of a registry are fetched."""
-
-    endpoint: list[NonEmpty] | None = None
-    rewrite: dict[str, str] | None = None
-
-
-class Tls(ConfigModel):
-    """TLS settings of a registry: its CA, our client certificate, and whether it is verified."""
-
-    ca_file: NonEmpty | None = None
-    cert_file: NonEmpty | None = None
-    key_file: NonEmpty | None = None
-    insecure_skip_verify: bool = False
-
-
-class Registry(ConfigModel):
-    """Settings of the connection to a registry. `busbar.config.stackfile` refuses `auth`."""
-
-    auth: Any = None
-    tls: Tls | None = None
-
-
-class Registries(ConfigModel):
-    """registries.yaml as K3s reads it (rancher/wharfie pkg/registries)."""
-
-    mirrors: dict[str, Mirror | None] | None = None
-    configs: dict[str, Registry | None] | None = None
-    auths: Any = None
+def _registries(value: JsonObject) -> JsonObject:
+    """K3s ignores unknown keys of registries.yaml, and a mirror of a URL (rancher/wharfie pkg/registries)."""
+    known = ("mirrors", "configs", "auths")
+    for key in value:
+        if key not in known:
+            raise invalid(f"unknown key {key!r}{did_you_mean(key, known)}")
+    for name in value.get("mirrors") or {}:
+        if "://" in name:
+            raise invalid(f"mirrors has the URL {name!r}", name.partition("://")[2].rstrip("/"))
+    return value
 
 
 class S3(ConfigModel):
@@ -743,7 +724,7 @@ class K3s(ConfigModel):
     """Additional keys of config.yaml on the servers; lists are appended."""
     agent_args: JsonObject = Field(default={})
     """Additional keys of config.yaml on the workers; lists are appended."""
-    registries: JsonObject = Field(default={})
+    registries: Annotated[JsonObject, AfterValidator(_registries)] = Field(default={})
     """registries.yaml: mirrors and TLS; logins are the secret busbar:registryCredentials."""
     authentication: Authentication = Authentication()
     """Users of the Kubernetes API from issuers of the site (OIDC)."""
@@ -820,8 +801,6 @@ class NetworkOperator(Chart):
     with the rails that preflight has found."""
     image_repository: ImageFolder = versions.NETWORK_OPERATOR_IMAGES
     """Registry folder of the operands' images."""
-    secondary_networks: bool = False
-    """Also run Multus, CNI plugins, IPoIB and nv-ipam, for secondary networks."""
 
 
 class MpiOperator(ConfigModel):

@@ -202,38 +202,20 @@ MELLANOX_VENDOR = "15b3"
 def render_policy(config: NetworkOperator, taints: Iterable[Taint], rails: Sequence[str]) -> dict[str, Any]:
     """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
 
-    No OFED driver: the host has its own. Multus only on request: NCCL's verbs need the device, and over
-    InfiniBand no network interface in the pod.
+    No OFED driver: the host has its own. No Multus: NCCL's verbs need the device, and over InfiniBand no
+    network interface in the pod.
     """
     selected = json.dumps(plugin_config(config, rails), sort_keys=True)
     spec = {
-        "sriovDevicePlugin": {**_image(config, PLUGIN_IMAGE), "config": selected},
-        **(_secondary_networks(config) if config.secondary_networks else {}),
+        "sriovDevicePlugin": {
+            "image": PLUGIN_IMAGE,
+            "repository": config.image_repository,
+            "version": f"network-operator-v{config.version}",
+            "config": selected,
+        },
         "tolerations": worker_tolerations(taints),
     }
     return {**HEAD, "spec": spec}
-
-
-def _image(config: NetworkOperator, name: str) -> dict[str, Any]:
-    version = f"network-operator-v{config.version}"
-    return {"image": name, "repository": config.image_repository, "version": version}
-
-
-def _secondary_networks(config: NetworkOperator) -> dict[str, Any]:
-    """Without the webhook of nv-ipam, which would need a certificate manager."""
-    multus = {
-        **_image(config, "multus-cni"),
-        # With the default of 50Mi it is killed when many pods start at once (multus-cni#1383, #1312).
-        "containerResources": [{"name": "kube-multus", "limits": {"cpu": "256m", "memory": "512Mi"}}],
-    }
-    return {
-        "secondaryNetwork": {
-            "cniPlugins": _image(config, "plugins"),
-            "multus": multus,
-            "ipoib": _image(config, "ipoib-cni"),
-        },
-        "nvIpam": {**_image(config, "nvidia-k8s-ipam"), "enableWebhook": False},
-    }
 
 
 def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:

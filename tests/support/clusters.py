@@ -101,7 +101,7 @@ def varied_site() -> dict[str, Any]:
             "rotate": {"certificates": 2, "server_token": 1, "agent_token": 2},
         },
         gpu_operator={"values": {"driver": {"enabled": False}}, "timeout_seconds": 1500},
-        network_operator={"resource": "nvidia.com/rail", "secondary_networks": True},
+        network_operator={"resource": "nvidia.com/rail"},
         nfs_server={"folder": "/srv/shared", "allow_system_disk": True},
         validation={
             "run": 3,

@@ -136,19 +136,9 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
 
 
-def test_multus_and_nv_ipam_are_part_of_the_policy_only_where_they_are_asked_for() -> None:
-    without = policy_of(cluster())
-    assert set(without) == {"sriovDevicePlugin", "tolerations"}
-    site = cluster({"taints": [TAINT]}, network_operator={"secondary_networks": True})
-    found = policy_of(site)
-    images = {part: each["image"] for part, each in found["secondaryNetwork"].items()}
-    assert images == {"cniPlugins": "plugins", "multus": "multus-cni", "ipoib": "ipoib-cni"}
-    assert found["nvIpam"]["image"] == "nvidia-k8s-ipam"
-    assert found["nvIpam"]["enableWebhook"] is False, "it would need a certificate manager"
-    [limited] = found["secondaryNetwork"]["multus"]["containerResources"]
-    assert limited == {"name": "kube-multus", "limits": {"cpu": "256m", "memory": "512Mi"}}
-    versions = {each["version"] for each in (*found["secondaryNetwork"].values(), found["nvIpam"])}
-    assert versions == {found["sriovDevicePlugin"]["version"]}
+def test_the_policy_has_the_device_plugin_only_and_tolerates_the_taints_of_the_pools() -> None:
+    found = policy_of(cluster({"taints": [TAINT]}))
+    assert set(found) == {"sriovDevicePlugin", "tolerations"}
     assert {**TAINT, "operator": "Equal"} in found["tolerations"]
 
 
