@@ -36,11 +36,7 @@ main() {
     hardware+=",\"virtual_machine\":$(json "$(virtual_machine)"),$(between_devices)"
   fi
   [[ $ROLE != worker && -z ${NFS_SERVER:-} ]] || hardware+=",\"nfs_client\":$(nfs_client "${NFS_SERVER:-}")"
-  if [[ $ROLE == server ]]; then
-    # GPUs on a server show that it is swapped with a worker.
-    hardware=",\"pci_gpus\":$(pci_gpus | wc -l)"
-    ! has_data || hardware+=",\"first_values\":$(first_values)"
-  fi
+  if [[ $ROLE == server ]] && has_data; then hardware+=",\"first_values\":$(first_values)"; fi
   [[ -z ${NFS_FOLDER:-} ]] || hardware+=",\"nfs_folder\":$(nfs_folder "$NFS_FOLDER")"
   also=$(payload also)
   [[ -z $also ]] || hardware+=",\"also\":$(eval "$also")"

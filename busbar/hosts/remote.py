@@ -7,7 +7,6 @@ import contextlib
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import asyncssh
@@ -56,8 +55,8 @@ class UnreachableError(NoVerdict):
     that refuses the connection.
     """
 
-    def __init__(self, host: Host, error: Exception, answers_as: str | None = None) -> None:
-        self.finding = ssh.connection_finding(host, error, answers_as)
+    def __init__(self, host: Host, error: Exception) -> None:
+        self.finding = ssh.connection_finding(host, error)
         self.answers = isinstance(error, _ANSWERS)
         super().__init__(f"{host.name}: {self.finding.what}", self.finding.fix)
 
@@ -217,25 +216,14 @@ class Hosts:
     `connected`: name of a host -> the local time (epoch, seconds) of its last connection.
     """
 
-    def __init__(
-        self,
-        keys: ssh.Keys,
-        tunnel: asyncssh.SSHClientConnection | None,
-        say: Say,
-        names: Mapping[str, str],
-    ) -> None:
-        self._keys, self._tunnel, self._say, self._names = keys, tunnel, say, names
+    def __init__(self, keys: ssh.Keys, tunnel: asyncssh.SSHClientConnection | None, say: Say) -> None:
+        self._keys, self._tunnel, self._say = keys, tunnel, say
         self.connected: dict[str, float] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(
-        cls, login: Login, say: Say = _silent, names: Mapping[str, str] = MappingProxyType({})
-    ) -> AsyncIterator[Hosts]:
-        """Log in to the bastion, if any. Raises ValueError (unusable key) and ScriptError (bastion).
-
-        `names`: host key -> name of every host, to recognise hosts that are swapped.
-        """
+    async def open(cls, login: Login, say: Say = _silent) -> AsyncIterator[Hosts]:
+        """Log in to the bastion, if any. Raises ValueError (unusable key) and ScriptError (bastion)."""
         ssh.check_agent(login)
         keys = ssh.load_keys(login)
         async with contextlib.AsyncExitStack() as stack:
@@ -245,7 +233,7 @@ class Hosts:
                 assert login.bastion is not None  # without one nothing is dialled
                 finding = ssh.connection_finding(login.bastion, error)
                 raise ScriptError(finding.what, "bastion", finding.fix) from None
-            yield cls(keys, tunnel, say, names)
+            yield cls(keys, tunnel, say)
 
     async def run(
         self,
@@ -334,11 +322,8 @@ class Hosts:
                     connection = await ssh.connect(host, self._keys, self._tunnel)
                 self.connected[host.name] = time.time()
                 return connection
-            except asyncssh.PermissionDenied as error:
+            except (asyncssh.PermissionDenied, asyncssh.HostKeyNotVerifiable) as error:
                 raise UnreachableError(host, error) from error
-            except asyncssh.HostKeyNotVerifiable as error:
-                listed = await ssh.listed_as(host, self._tunnel, self._names) if self._names else None
-                raise UnreachableError(host, error, listed) from error
             except (OSError, asyncssh.Error) as error:
                 self._check_bastion(host, error)
                 if asyncio.get_running_loop().time() >= deadline:

@@ -7,13 +7,13 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import asyncssh
 
 from busbar.config import Bastion
 from busbar.exits import Misuse
-from busbar.finding import Finding
+from busbar.finding import STACK, Finding, Fix
 from busbar.hosts.inventory import Host, Login
 
 CONNECT_SECONDS = 15
@@ -161,31 +161,16 @@ async def offered_key(host: Host | Bastion, tunnel: asyncssh.SSHClientConnection
     return " ".join(key.export_public_key().decode().split()[:2])
 
 
-async def listed_as(
-    host: Host, tunnel: asyncssh.SSHClientConnection | None, names: Mapping[str, str]
-) -> str | None:
-    """The name of the host whose pinned key answers at the address of `host`; `names`: host key -> name."""
-    try:
-        return names.get(await offered_key(host, tunnel))
-    except (OSError, asyncssh.Error):
-        return None
-
-
-def connection_finding(host: Host | Bastion, error: Exception, answers_as: str | None = None) -> Finding:
-    """A failed connection as a finding; `answers_as` is the host whose key answered, if it is known."""
+def connection_finding(host: Host | Bastion, error: Exception) -> Finding:
+    """A failed connection as a finding."""
     name = host.name if isinstance(host, Host) else "bastion"
     where = f"{host.user}@{host.address}:{host.port}"
     unreachable = False
+    fix: Fix | str
     match error:
-        case asyncssh.HostKeyNotVerifiable() if answers_as is not None:
-            what = f"{where} has the host key of {answers_as}: the two hosts are swapped"
-            fix = f"exchange the addresses of {name} and {answers_as}, or their host keys"
         case asyncssh.HostKeyNotVerifiable():
             what = f"{where} has another host key than the pinned one (possible man-in-the-middle)"
-            fix = (
-                f"if the host was reinstalled: ssh-keyscan -p {host.port} -t ed25519 {host.address}, "
-                "compare the key on the host's console, and set host_key"
-            )
+            fix = Fix("see which key answers, and whose it is", ("hosts", "keys", STACK))
         case asyncssh.PermissionDenied():
             what = f"{where} refuses the SSH key"
             fix = "add the public key to ~/.ssh/authorized_keys there, or correct ssh.user or the key"

@@ -48,7 +48,6 @@ def check_across_hosts(
         *_duplicate_hostnames(reports),
         *_other_clusters(spec, reports),
         *_swapped_workers(spec, reports),
-        *_swapped_roles(spec, reports),
         *_quorum_at_risk(spec, reports),
         *_unchangeable_keys(spec, reports),
         *_shared_address_in_use(spec, reports),
@@ -84,24 +83,6 @@ def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
             (name,),
             f"has the host name {reports[name].hostname!r}, which {first} has too",
             f"hostnamectl set-hostname {name}",
-        )
-
-
-def _swapped_roles(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
-    """Find a server with GPUs and a worker without: one is listed in place of the other."""
-    found = [(host, reports[host.name]) for host in spec.hosts if host.name in reports]
-    servers = [host.name for host, report in found if host.role == "server" and report.pci_gpus]
-    workers = [
-        host.name
-        for host, report in found
-        if host.role == "worker" and report.gpus is not None and not report.gpus.pci and not report.hcas
-    ]
-    for server, worker in zip(servers, workers, strict=False):
-        yield Finding(
-            (server,),
-            f"is listed as a server and has {counted(reports[server].pci_gpus, 'GPU')}; {worker} is listed "
-            "as a worker and has neither GPU nor HCA: the two hosts are swapped",
-            f"exchange address and host_key of {server} and {worker}",
         )
 
 

@@ -199,8 +199,7 @@ class NfsClient(StrictModel):
 
 
 class Report(StrictModel):
-    """Everything about one host. `pci_gpus` is for servers, `nfs_folder` for the NFS server, the others from
-    `gpus` on are for workers.
+    """Everything about one host. `nfs_folder` is for the NFS server, the others from `gpus` on for workers.
 
     `epoch` is in seconds. The first of `disks` is the one with the container images.
     """
@@ -257,7 +256,6 @@ class Report(StrictModel):
     """The servers in etcd, as reported by a server whose API answers."""
     first_values: FirstValues | None = None
     """On a server with data of its cluster."""
-    pci_gpus: int = 0
     gpus: Gpus | None = None
     fabric_manager: FabricManager | None = None
     gdr: Gdr | None = None

@@ -138,7 +138,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     async def ask(on: Hosts, host: Host) -> Answer | Finding:
         return await query(on, host, spec.values(host), deliver=deliver)
 
-    answers = await query_all(spec.login, spec.hosts, hosts, ask) if hosts else {}
+    answers = await query_all(spec.login, hosts, ask) if hosts else {}
 
     records: dict[str, HostRecord] = {}
     reports = {name: answer.report for name, answer in answers.items() if isinstance(answer, Answer)}
@@ -186,14 +186,10 @@ def left_out(answer: Finding, of: str) -> Finding:
     return replace(answer, kind="warning", what=f"{answer.what}; left out of this {of}")
 
 
-async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host], ask: Ask) -> Answers:
-    """The answer of each of `hosts`, by name; a host without one at the deadline gets a finding.
-
-    `everyone`: all hosts of the stack, by whose keys swapped ones are recognised.
-    """
+async def query_all(login: Login, hosts: Sequence[Host], ask: Ask) -> Answers:
+    """The answer of each of `hosts`, by name; a host without one at the deadline gets a finding."""
     deadline = deadline_seconds(len(hosts))
     answers: dict[str, Answer | Finding] = {}
-    names = {host.host_key: host.name for host in everyone}
 
     async def ask_some(some: Sequence[Host], on: Hosts) -> None:
         async def one(host: Host) -> None:
@@ -202,7 +198,7 @@ async def query_all(login: Login, everyone: Sequence[Host], hosts: Sequence[Host
         await on_each(some, one, at_once=CONCURRENT)
 
     try:
-        async with asyncio.timeout(deadline) as limited, Hosts.open(login, names=names) as on:
+        async with asyncio.timeout(deadline) as limited, Hosts.open(login) as on:
             await ask_some(hosts, on)
             silent = [host for host in hosts if not _is_reached(answers[host.name])]
             if len(silent) < len(hosts):

@@ -156,7 +156,7 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
     async def ask(on: Hosts, host: Host) -> Answer | Finding:
         return await query(on, host, spec.values(host), also=_FIND + scripts.part(SURVEY))
 
-    answers = await query_all(spec.login, spec.hosts, hosts, ask) if hosts else {}
+    answers = await query_all(spec.login, hosts, ask) if hosts else {}
     findings: list[Finding] = []
     for host in hosts:
         answer = answers[host.name]

@@ -212,7 +212,7 @@ WORKERS |= {"fabric", "pci_settings", "redirecting", "translated", "virtual_mach
     ("values", "more"),
     [
         ({"ROLE": "worker"}, WORKERS),
-        ({"ROLE": "server"}, {"pci_gpus"}),
+        ({"ROLE": "server"}, set()),
         ({"ROLE": "lb", "NFS_FOLDER": "/srv"}, {"nfs_folder"}),
         ({"ROLE": "lb", "NFS_SERVER": "10.0.0.9"}, {"nfs_client"}),
     ],

@@ -103,20 +103,6 @@ def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
     assert "has another host key than the pinned one" in what(outcome)
 
 
-def test_two_hosts_whose_addresses_are_swapped_are_named(key_file: Path) -> None:
-    async def scenario() -> Outcome:
-        async with machine(answering()) as port:
-            wrong = a_host("server-1", address="127.0.0.1", port=port, host_key=public(STRANGER))
-            away = a_host("worker-1", address="127.0.0.1", port=1, host_key=public(HOST))
-            return await survey(spec(wrong, away, key_file=str(key_file)), {})
-
-    first = asyncio.run(scenario()).errors[0]
-    assert (first.host, "has the host key of worker-1: the two hosts are swapped" in first.what) == (
-        "server-1",
-        True,
-    )
-
-
 @pytest.mark.parametrize(("known", "role"), [(True, "worker"), (False, "worker"), (True, "server")])
 def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_time(
     key_file: Path, known: bool, role: str, monkeypatch: pytest.MonkeyPatch

@@ -242,7 +242,7 @@ def ask_workers(on: Running) -> Inventory:
         return await query(hosts, host, on.spec.values(host), also=also)
 
     chosen = [host for host in on.spec.hosts if host.name in workers]
-    answers = asyncio.run(query_all(on.spec.login, on.spec.hosts, chosen, ask))
+    answers = asyncio.run(query_all(on.spec.login, chosen, ask))
     found = Inventory(
         run=on.run,
         hosts={name: each.report for name, each in answers.items() if isinstance(each, Answer)},

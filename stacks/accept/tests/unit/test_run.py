@@ -174,7 +174,7 @@ def ask(on: Running, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]
     def run(*silent: str) -> list[str]:
         asked: list[str] = []
 
-        async def answers(login: object, everyone: object, hosts: list[Host], ask: Ask) -> Answers:
+        async def answers(login: object, hosts: list[Host], ask: Ask) -> Answers:
             asked.extend(host.name for host in hosts)
             good = Answer(Report.model_validate(made.host(1)), (0.0, 1.0))
             lost = Finding(("worker",), "no route to host", "check the cable")

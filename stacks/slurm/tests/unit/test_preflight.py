@@ -208,7 +208,7 @@ def test_a_host_that_passed_is_not_asked_again_until_what_is_required_changes(
 def without(name: str, asked: list[str] | None = None) -> Any:
     """Answers of all hosts but one, which is not responding; `asked` gets the names of the hosts."""
 
-    async def answer(_: Any, __: Any, hosts: Any, ___: Any) -> dict[str, Answer | Finding]:
+    async def answer(_: Any, hosts: Any, __: Any) -> dict[str, Answer | Finding]:
         answers: dict[str, Answer | Finding] = {
             host.name: Answer(reported({"hostname": host.name}, machine=host.name), CLOCK) for host in hosts
         }
