@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,7 +42,7 @@ def possible(site: Site) -> dict[str, Row]:
                     measured=kind.measured,
                     threshold=kind.limit(pool) if kind.limit else None,
                     unit=kind.unit,
-                    source=kind.source.format(origin=pool.origin(collective or COLLECTIVES[0])),
+                    source=kind.source.format(origin=pool.origins[collective or COLLECTIVES[0]]),
                     # Without what is not known.
                     expected={key: value for key, value in expected if value},
                     required=is_required and (not collective or pool.expected_gbps[collective] is not None),
@@ -68,12 +69,19 @@ def offered(site: Site) -> tuple[str, ...]:
     return tuple(row.id for row in default(site).rows)
 
 
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> Criteria:
+    """Criteria from a text; those of both sides are mostly the same."""
+    # libyaml's parser is faster, and ends the process where a text is nested deeply.
+    return Criteria.model_validate(yaml.safe_load(text))
+
+
 def parse(path: Path) -> Criteria:
     """Criteria from a file. Raises Misuse, with the first fault as a sentence."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise Misuse(f"{path}: is larger than {MAX_BYTES >> 20} MiB")
-        return Criteria.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return _parsed(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Misuse(f"{path}: {error.strerror}") from None
     except ValidationError as error:

@@ -16,14 +16,12 @@ from busbar.fabric.diagnosis.page import Cells, cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg, series_svg, template
-from busbar.preflight.report import Report
 from busbar.release import commit
 from busbar.writing import write_whole
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import kinds
 from stacks.accept.package.evidence import Evidence, Untrusted, files_of, or_none, sha256
 from stacks.accept.package.subjects import STAGES
-from stacks.accept.package.subjects.inventory import devices
 from stacks.accept.package.subjects.nodes import known_of
 from stacks.accept.package.subjects.soak import dots
 
@@ -54,7 +52,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     installed = {each.owner.install_id for each in reports.values()}
     if len(installed) > 1:
         raise Untrusted("the inventory has workers of several clusters")
-    said = {_told(each, "simulated") for each in reports.values()}
+    said: set[str | None] = {each.also.simulated for each in reports.values()}
     versions, ended = dict[str, str](), [begun.began]
     for stage in STAGES:
         if kept := evidence.stage(stage.name):
@@ -108,23 +106,17 @@ def _node(evidence: Evidence, name: str) -> dict[str, Any]:
     if report is None:
         met = [found.hosts[name].machine for _, found in evidence.met if name in found.hosts]
         return {"machine": met[-1] if met else None}
-    firmware = {(each.name, str(each.port)): each.fw for each in report.hcas}
+    firmware = {(each.name, each.port): each.fw for each in report.hcas}
     return {
-        "machine": _told(report, "machine"),
-        "serial": _told(report, "serial"),
+        "machine": report.also.machine or None,
+        "serial": report.also.serial or None,
         "driver": next((gpu.driver for gpu in report.gpus.list), None) if report.gpus else None,
-        "gpus": devices(report, "gpus"),
+        "gpus": [each.model_dump() for each in report.also.gpus],
         "hcas": [
-            {**each, "firmware": firmware.get((each.get("name", ""), each.get("port", "")))}
-            for each in devices(report, "hcas")
+            {**each.model_dump(), "firmware": firmware.get((each.name, each.port))}
+            for each in report.also.hcas
         ],
     }
-
-
-def _told(report: Report, key: str) -> str | None:
-    """A text that the script of accept has reported."""
-    found = report.also.get(key)
-    return found if found and isinstance(found, str) else None
 
 
 def headline(found: Mapping[str, Any], verdict: str = "") -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from busbar.fabric.localise import Group
 from busbar.judge.archive import JOB, LOG, SOURCE, Archive, Record
 from busbar.judge.nccl import Verdict
 from busbar.judge.nccl.judgement import judge_archive
-from busbar.judge.nccl.log.records import Run, amount, number
+from busbar.judge.nccl.log.records import Run, number
 from busbar.judge.nccl.log.tables import infer
 from busbar.models import OutputModel
 from busbar.preflight.report import Report
@@ -113,8 +113,51 @@ class OfHosts(OfRun, Generic[Each]):
         return [self.failed.get(name, f"{name}: {what}") for name in workers if name not in self.hosts]
 
 
-class Inventory(OfHosts[Report]):
-    """The reports of the workers (busbar.preflight.report)."""
+class Gpu(OutputModel):
+    """A GPU as nvidia-smi prints it."""
+
+    uuid: str
+    serial: str
+    vbios: str
+    ecc: str
+
+
+class Hca(OutputModel):
+    """A port of an HCA. `vf`: of a virtual function, which has a new GUID after each boot."""
+
+    name: str
+    port: int
+    guid: str
+    vf: bool = False
+
+
+class Parts(OutputModel):
+    """The output of host/inventory.sh. `nvlinks`: as `nvidia-smi nvlink -s` prints them; None if unread."""
+
+    machine: str = ""
+    boot_id: str = ""
+    serial: str = ""
+    gpus: tuple[Gpu, ...] = ()
+    hcas: tuple[Hca, ...] = ()
+    nvlinks: str | None = None
+    simulated: str = ""
+
+    @property
+    def identity(self) -> Machine:
+        """The machine with these parts."""
+        gpus = tuple(f"GPU {each.uuid} (serial {each.serial})" for each in self.gpus)
+        hcas = tuple(f"HCA {each.guid}" for each in self.hcas if not each.vf)
+        return Machine(machine=self.machine, boot=self.boot_id, gpus=gpus, hcas=hcas)
+
+
+class Told(Report):
+    """The report of a worker, with the output of host/inventory.sh."""
+
+    also: Parts = Parts()  # type: ignore[assignment]  # a dict for the core
+
+
+class Inventory(OfHosts[Told]):
+    """The reports of the workers."""
 
 
 class Printed(OfHosts[dict[str, Any]]):
@@ -137,51 +180,35 @@ class Machines(OfHosts[Machine]):
 
 
 class Changes(NamedTuple):
-    """The changes of the workers of a pool. `known`: worker -> its machine, with all that it has shown.
+    """The changes of workers. `known`: worker -> its machine, with all that it has shown.
 
     `exchanged`: worker -> the place in Evidence.met where it is not what it was, and what is another one.
     """
 
     exchanged: dict[str, tuple[int, str]]
-    reboots: list[str]
+    reboots: dict[str, list[str]]
     known: dict[str, Machine]
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of a log, with the out-of-place busbw in GB/s of each message size in bytes.
-
-    `seconds`: of an iteration at the largest message. `load_seconds`: of all iterations.
-    """
-
-    busbw: float
-    sizes: list[tuple[int, float]]
-    seconds: float
-    load_seconds: float
-
-
-@dataclass(frozen=True)
 class Judged:
-    """A kept log, judged by this release. `tables`: collective -> its tables."""
+    """A kept log, judged by this release. `runs`: collective -> its runs with a bandwidth."""
 
     verdict: Verdict
     record: Record
-    tables: dict[str, list[Table]]
+    runs: dict[str, list[Run]]
 
     def busbw(self, collective: str) -> list[float]:
-        """GB/s of each table of a collective."""
-        return [table.busbw for table in self.tables.get(collective, ())]
+        """GB/s of each run of a collective."""
+        return [run.busbw or 0.0 for run in self.runs.get(collective, ())]
 
     def by_size(self, collective: str) -> dict[int, list[float]]:
-        """Message size -> GB/s of each table of a collective."""
+        """Message size -> out-of-place GB/s of each run of a collective."""
         found: dict[int, list[float]] = {}
-        for size, busbw in (each for table in self.tables.get(collective, ()) for each in table.sizes):
-            found.setdefault(size, []).append(busbw)
+        for row in (row for run in self.runs.get(collective, ()) for row in run.rows):
+            if (busbw := number(row.out_of_place.busbw)) is not None:
+                found.setdefault(row.size, []).append(busbw)
         return found
-
-
-Logs = dict[tuple[str, str, str], Judged]
-"""Stage, pool and segment -> the judged log."""
 
 
 @dataclass(frozen=True)
@@ -201,23 +228,9 @@ class Runs:
         return self.record.settings.get(f"env {NO_NVLINK}") != "1"
 
 
-def machine_of(also: Mapping[str, Any]) -> Machine:
-    """The machine in an output of the script of the inventory."""
-    gpus = (f"GPU {each.get('uuid')} (serial {each.get('serial')})" for each in parts_of(also, "gpus"))
-    hcas = (f"HCA {each.get('guid')}" for each in parts_of(also, "hcas") if each.get("vf") is not True)
-    machine, boot = (str(also.get(key) or "") for key in ("machine", "boot_id"))
-    return Machine(machine=machine, boot=boot, gpus=tuple(gpus), hcas=tuple(hcas))
-
-
 def digest_of(machine_id: str) -> str:
     """A machine id as host/inventory.sh tells it."""
     return hashlib.sha256(f"{machine_id}\nbusbar\n".encode()).hexdigest()
-
-
-def parts_of(also: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The GPUs or HCAs in an output of the script of the inventory."""
-    found = also.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -267,14 +280,15 @@ def read_json(path: Path) -> Any:
 class Evidence:
     """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted.
 
-    RUNNING: a stage that counts as ended. KNOWN: logs that were judged before, to which others are added.
+    `running`: a stage that counts as ended.
     """
 
-    def __init__(self, folder: Path, running: Stage | None = None, known: Logs | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder / FOLDER
-        self._running = running
+        self.running: Stage | None = None
+        self._stages: dict[str, Stage | None] = {}
         self._runs: dict[tuple[str, str], list[Runs]] = {}
-        self._judged = {} if known is None else known
+        self._judged: dict[tuple[str, str, str], Judged] = {}
 
     @cached_property
     def begun(self) -> Begun:
@@ -294,11 +308,14 @@ class Evidence:
 
     def stage(self, name: str) -> Stage | None:
         """A stage that has ended; None if it has not."""
+        if self.running and self.running.stage == name:
+            return self.running
+        if name in self._stages:
+            return self._stages[name]
         found = self.read(Stage, f"{name}/{STAGE}")
-        if self._running and self._running.stage == name:
-            found = self._running
         if found and (found.stage != name or not self.begun.began <= found.began <= found.ended):
             raise Untrusted(f"{name}/{STAGE} is of {found.stage!r}, {found.began} to {found.ended}")
+        self._stages[name] = found
         return found
 
     @cached_property
@@ -306,7 +323,7 @@ class Evidence:
         """Each stage with the workers as it has met them, in order of time."""
         found: list[tuple[str, Machines]] = []
         if self.inventory.hosts and (first := self.stage(INVENTORY)):
-            hosts = {name: machine_of(report.also) for name, report in self.inventory.hosts.items()}
+            hosts = {name: report.also.identity for name, report in self.inventory.hosts.items()}
             found.append((INVENTORY, Machines(run=self.begun.run, at=first.began, hosts=hosts)))
         for path in sorted(self.folder.glob(f"*/{MACHINES_FILES}")):
             name, where = path.parent.name, f"{path.parent.name}/{path.name}"
@@ -317,13 +334,13 @@ class Evidence:
                 found.append((name, asked))
         return sorted(found, key=lambda each: each[1].at)
 
-    def changes(self, pool: str) -> Changes:
-        """The changes of the workers of a pool, from stage to stage."""
-        found = Changes({}, [], {})
+    @cached_property
+    def changes(self) -> Changes:
+        """The changes of all workers, from stage to stage."""
+        found = Changes({}, {}, {})
         for place, (stage, asked) in enumerate(self.met):
-            for name in self.begun.site.pools[pool].workers:
-                now = asked.hosts.get(name)
-                if now is None or name in found.exchanged:
+            for name, now in asked.hosts.items():
+                if name in found.exchanged:
                     continue
                 was, since = found.known.setdefault(name, now), f"since stage {stage} ({asked.at})"
                 other = [part for part in now.gpus if was.gpus and part not in was.gpus]
@@ -333,10 +350,17 @@ class Evidence:
                 elif other:
                     found.exchanged[name] = place, f"{name} has another {other[0]} {since}"
                 if was.boot and now.boot not in ("", was.boot):
-                    found.reboots.append(f"{name} before stage {stage}")
+                    found.reboots.setdefault(name, []).append(f"{name} before stage {stage}")
                 shown = {key: getattr(was, key) or getattr(now, key) for key in ("gpus", "hcas")}
                 found.known[name] = was.model_copy(update={"boot": now.boot or was.boot, **shown})
         return found
+
+    def exchanged(self, pool: str, last: float = float("inf")) -> list[str]:
+        """The workers of a pool that were exchanged up to a place in `met`, each with what is another one."""
+        found, workers = self.changes.exchanged, self.begun.site.pools[pool].workers
+        return [
+            what for place, what in sorted(found[name] for name in workers if name in found) if place <= last
+        ]
 
     def doubt(self, stage: str, pool: str) -> str:
         """Why a stage may have run on other machines than the first one; empty if nothing says so."""
@@ -344,8 +368,7 @@ class Evidence:
         if not places:
             return f"{stage} has no record of its machines"
         # A worker that is another one now may have been exchanged while the stage before ran.
-        exchanged = sorted(self.changes(pool).exchanged.values())
-        return "; ".join(what for place, what in exchanged if place <= places[-1] + 1)
+        return "; ".join(self.exchanged(pool, places[-1] + 1))
 
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""
@@ -362,11 +385,11 @@ class Evidence:
             log, verdict = found
             for names in log.evidence.hcas_of_host.values():
                 self._know(f"{where}/{LOG}", pool, names)
-        tables: dict[str, list[Table]] = {}
+        runs: dict[str, list[Run]] = {}
         for run in log.runs:
-            if run.rows and (name := infer(run).name) and run.busbw is not None:
-                tables.setdefault(name, []).append(_table(run, run.busbw))
-        return Judged(verdict, record, tables)
+            if run.busbw is not None and (name := infer(run).name):
+                runs.setdefault(name, []).append(run)
+        return Judged(verdict, record, runs)
 
     def runs(self, stage: str, pool: str) -> list[Runs]:
         """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""
@@ -436,7 +459,7 @@ class Evidence:
                 raise Contradiction(f"{where}/{SOURCE} {said}"[:400])
         self._know(where, pool, given.get("hcas") or ())
 
-    def reports(self, pool: str) -> dict[str, Report]:
+    def reports(self, pool: str) -> dict[str, Told]:
         """The reports of the workers of a pool."""
         hosts = self.inventory.hosts
         return {name: hosts[name] for name in self.begun.site.pools[pool].workers if name in hosts}
@@ -445,7 +468,7 @@ class Evidence:
         """Compare the names of HCAs with those of the inventory, where it has any. Raises Contradiction."""
         reports = self.reports(pool).values()
         known = {each.name for report in reports for each in report.hcas}
-        known |= {str(each.get("name")) for report in reports for each in parts_of(report.also, "hcas")}
+        known |= {each.name for report in reports for each in report.also.hcas}
         parts = {part.partition(":")[0] for name in names for part in name.split("+")}
         if known and (unknown := sorted(parts - known)):
             raise Contradiction(f"{where} names the HCA {unknown[0][:80]}, which no worker of {pool} has")
@@ -485,19 +508,6 @@ def or_none(read: Callable[[], Each]) -> Each | None:
     with suppress(Untrusted):
         return read()
     return None
-
-
-def _table(run: Run, busbw: float) -> Table:
-    banner, largest = run.preamble.banner, run.largest_row.size
-    times = [(row.size, sum(amount(half.time) for half in row.measurements) / 1e6) for row in run.rows]
-    iterations = (banner.iterations if banner else None) or 0
-    values = ((row.size, number(row.out_of_place.busbw)) for row in run.rows)
-    return Table(
-        busbw,
-        sizes=[(size, value) for size, value in values if value is not None],
-        seconds=max(time for size, time in times if size == largest),
-        load_seconds=iterations * sum(time for _, time in times),
-    )
 
 
 def time_of(text: str) -> float:

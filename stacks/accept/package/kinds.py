@@ -10,7 +10,6 @@ from pydantic import Field
 
 from busbar.config.types import Float, Text
 from busbar.models import ConfigModel
-from busbar.preflight.report import Report
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import (
     FOLDER,
@@ -19,6 +18,7 @@ from stacks.accept.package.evidence import (
     Evidence,
     Judged,
     OfHosts,
+    Told,
     Untrusted,
 )
 from stacks.accept.package.site import Pool
@@ -66,6 +66,13 @@ class Finding:
     value: float | None = None
     nodes: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, bad: Sequence[str], unknown: Sequence[str], good: str) -> Finding:
+        """A failure that names what is bad, else unknown with what is not known, else a pass."""
+        if bad:
+            return cls("fail", sentences(bad, 8))
+        return cls("unknown", f"not known: {sentences(unknown, 8)}") if unknown else cls("pass", good)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -81,7 +88,7 @@ class Question:
         return self.row.parts[1]
 
     @property
-    def reports(self) -> dict[str, Report]:
+    def reports(self) -> dict[str, Told]:
         """The reports of the pool's workers."""
         return self.evidence.reports(self.name)
 

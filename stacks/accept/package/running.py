@@ -28,7 +28,7 @@ from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT
 from busbar.text import counted
 from stacks.accept.package import evidence as kept
-from stacks.accept.package.evidence import Begun, Evidence, Machine, Machines, Printed, machine_of
+from stacks.accept.package.evidence import Begun, Evidence, Machine, Machines, Parts, Printed
 from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, result
 from stacks.accept.package.site import Pool, validation_of
 
@@ -128,7 +128,7 @@ class Running:
         workers = [name for pool in self.pools.values() for name in pool.workers]
         if self.logs_in:
             printed = self.on_hosts(workers, "ask", ASK_SECONDS, script="inventory")
-            known = {name: machine_of(each) for name, each in printed.hosts.items()}
+            known = {name: Parts.model_validate(each).identity for name, each in printed.hosts.items()}
             return Machines(run=self.run, at=at, hosts=known, failed=printed.failed)
         known, failed = {}, {name: f"{name}: its Node has no machine id" for name in workers}
         for node in self.api.list("/api/v1/nodes"):

@@ -8,21 +8,20 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from statistics import median_high
 from typing import NamedTuple
 
 from busbar.exits import NoVerdict
 from busbar.preflight.network_checks import choose_rails
-from busbar.preflight.report import Report
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Untrusted, write_json
-from stacks.accept.package.kinds import Finding, Question, kind, sentences
+from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Told, Untrusted, write_json
+from stacks.accept.package.kinds import Finding, Question, kind
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
-from stacks.accept.package.subjects.inventory import ask_workers, devices, expected_rate
+from stacks.accept.package.subjects.inventory import ask_workers, expected_rate
 
 # A fabric of 440 nodes has 1.3 MB.
 MAX_TEXT = 8 << 20
@@ -30,17 +29,15 @@ MAX_TEXT = 8 << 20
 LANES = {
     "SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200,
 }  # fmt: skip
-_SWITCH = re.compile(r'Switch\s+\d+ "(S-[0-9a-f]{1,16})"\s*# "(.{0,200}?)"')
+_SWITCH = re.compile(r'^Switch\s+\d+ "(S-[0-9a-f]{1,16})"\s*# "(.{0,200}?)"', re.MULTILINE)
 _PORT = re.compile(
-    r'\[(\d{1,3})\](?:\[ext \d+\])?(?:\([0-9a-f]+\))?\s+"([A-Z]-[0-9a-f]{1,16})"\[(\d{1,3})\](?:\[ext \d+\])?'
-    r"(?:\(([0-9a-f]{1,16})\))?.* (\d{1,2})x([A-Z]+\d*)\s*$"
+    r'^\[(\d{1,3})\](?:\[ext \d+\])?(?:\([0-9a-f]+\))?\s+"([A-Z]-[0-9a-f]{1,16})"'
+    r"\[(\d{1,3})\](?:\[ext \d+\])?(?:\(([0-9a-f]{1,16})\))?.* (\d{1,2})x([A-Z]+\d*)\s*$",
+    re.MULTILINE,
 )
 # The name of a managed switch is such as `MF0;leaf1:MQM9700/U1`.
 _MANAGED = re.compile(r"[^;]*;([^:]+):.*")
 COLUMNS = ("node", "hca", "switch", "port")
-
-Rails = Mapping[str, Mapping[str, int]]
-"""Node -> HCA -> port GUID."""
 
 
 class End(NamedTuple):
@@ -50,9 +47,16 @@ class End(NamedTuple):
     port: str
 
     def __str__(self) -> str:
-        return f"{self.at} {'port ' * self.port.isdecimal()}{self.port}".strip()
+        return f"{self.at} {'port ' * self.is_switch}{self.port}".strip()
+
+    @property
+    def is_switch(self) -> bool:
+        """HCAs have names."""
+        return self.port.isdecimal()
 
 
+Hcas = Mapping[End, int]
+"""The port GUIDs of HCAs."""
 Design = Mapping[End, End]
 """The begin of each cable -> the port of a switch, or any port of one, in which it belongs."""
 
@@ -73,57 +77,50 @@ class Cable(NamedTuple):
     found: End | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Fabric:
-    """The output of ibnetdiscover. `names`: GUID of a switch -> name. `hcas`: port GUID -> link.
+    """The output of ibnetdiscover. `names`: GUID of a switch -> name. `links`: by the HCA that has one.
 
-    `links`: those between switches, at both of their ends.
+    `between`: the links between switches, at both of their ends.
     """
 
-    names: dict[str, str] = field(default_factory=dict)
-    hcas: dict[int, Link] = field(default_factory=dict)
-    links: dict[End, Link] = field(default_factory=dict)
+    names: Mapping[str, str]
+    links: Mapping[End, Link]
+    between: Mapping[End, Link]
 
     @classmethod
-    def read(cls, text: str) -> Fabric:
-        """The fabric in such an output. Raises ValueError where no switch is in it.
+    def read(cls, text: str, hcas: Hcas) -> Fabric:
+        """The fabric in such an output, with the links of these HCAs. Raises ValueError without a switch.
 
         A switch lists all of its ports, so the blocks of HCAs say nothing new.
         """
-        found, switch, ports = cls(), "", list[tuple[str, re.Match[str]]]()
-        for line in io.StringIO(text):
-            if line.startswith("["):
-                if switch and (match := _PORT.match(line)):
-                    ports.append((switch, match))
-            elif not line.startswith(("#", "\n", " ")):
-                head = _SWITCH.match(line)
-                switch = head[1] if head else ""
-                if head:
-                    managed = _MANAGED.fullmatch(head[2])
-                    found.names[switch] = managed[1] if managed else head[2]
-        if not found.names:
+        names, ports = dict[str, str](), list[tuple[str, Sequence[str]]]()
+        for block in text.split("\n\n"):
+            if head := _SWITCH.search(block):
+                names[head[1]] = _MANAGED.sub(r"\1", head[2])
+                ports += [(head[1], port) for port in _PORT.findall(block)]
+        if not names:
             raise ValueError("ibnetdiscover printed no switch")
-        named = Counter(found.names.values())
-        found.names = {guid: name if named[name] == 1 else guid for guid, name in found.names.items()}
-        for switch, match in ports:
-            port, peer, peer_port, guid, width, speed = match.groups()
-            here, end = found.named(End(switch, port)), found.named(End(peer, peer_port))
-            rate = (f"{width}x{speed}", int(width) * LANES.get(speed, 0))
+        named = Counter(names.values())
+        names = {guid: name if named[name] == 1 else guid for guid, name in names.items()}
+        of_guid = {guid: end for end, guid in hcas.items()}
+        links, between = dict[End, Link](), dict[End, Link]()
+        for switch, (port, peer, peer_port, guid, width, speed) in ports:
+            here, rate = End(names[switch], port), (f"{width}x{speed}", int(width) * LANES.get(speed, 0))
             if peer.startswith("S-"):
-                found.links[here] = Link(end, *rate)
-            elif guid:
-                found.hcas[int(guid, 16)] = Link(here, *rate)
-        return found
+                between[here] = Link(End(names.get(peer, peer), peer_port), *rate)
+            elif guid and (hca := of_guid.get(int(guid, 16))):
+                links[hca] = Link(here, *rate)
+        return cls(names, links, between)
 
     def named(self, end: End) -> End:
         """The same end by the name of its switch, which may be given by its GUID."""
         return End(self.names.get(end.at, end.at), end.port)
 
-    def built(self, rails: Rails) -> Design:
-        """Both ends of the cables of these HCAs, and of those between switches."""
-        ends = {End(node, hca): guid for node, hcas in rails.items() for hca, guid in hcas.items()}
-        of_hcas = {end: self.hcas[guid].end for end, guid in ends.items() if guid in self.hcas}
-        return of_hcas | {end: link.end for end, link in self.links.items()}
+    def cable(self, near: End, expected: End) -> Cable:
+        """A cable as it is built."""
+        link = (self.between if near.is_switch else self.links).get(near)
+        return Cable(near, expected, link.end if link else None)
 
 
 def guid_of(text: str) -> int | None:
@@ -156,47 +153,42 @@ def read_design(text: str) -> Design:
     return design
 
 
-def write_design(fabric: Fabric, rails: Rails) -> str:
+def write_design(fabric: Fabric) -> str:
     """The design of a fabric as it is built."""
     out = io.StringIO()
     made = csv.writer(out, lineterminator="\n")
     made.writerow(COLUMNS)
-    for near, far in fabric.built(rails).items():
-        if not near.port.isdecimal() or near < far:
-            made.writerow([*near, *far])
+    made.writerows([*near, *link.end] for near, link in sorted(fabric.links.items()))
+    # A link between switches is one row.
+    made.writerows([*near, *link.end] for near, link in fabric.between.items() if near < link.end)
     return out.getvalue()
 
 
-def of_design(fabric: Fabric, design: Design, rails: Rails) -> tuple[list[Cable], list[Cable]]:
-    """The cables of HCAs of these nodes, and those between switches."""
-    built = fabric.built(rails)
-    hcas, between = [], []
-    for end, far in design.items():
-        near = fabric.named(end)
-        cable = Cable(near, fabric.named(far), built.get(near))
-        if near.port.isdecimal():
-            between.append(cable)
-        elif near.port in rails.get(near.at, ()):
-            hcas.append(cable)
-    return hcas, between
+def of_design(fabric: Fabric, design: Design, hcas: Hcas) -> tuple[list[Cable], list[Cable]]:
+    """The cables of these HCAs, and those between switches."""
+    cables = [fabric.cable(fabric.named(near), fabric.named(far)) for near, far in design.items()]
+    return [each for each in cables if each.near in hcas], [each for each in cables if each.near.is_switch]
 
 
-def of_groups(fabric: Fabric, groups: Mapping[str, str], rails: Rails) -> tuple[list[Cable], list[str]]:
+def of_groups(
+    fabric: Fabric, groups: Mapping[str, str], rails: Iterable[End]
+) -> tuple[list[Cable], list[str]]:
     """The cables of HCAs, expected in the leaf that most nodes of a group have; and the rails without one.
 
     GROUPS: node -> group.
     """
-    built, cables, open_ = fabric.built(rails), list[Cable](), list[str]()
-    of_rail: dict[tuple[str, str], dict[End, End | None]] = {}
-    for node, hcas in rails.items():
-        for hca in hcas if node in groups else ():
-            of_rail.setdefault((groups[node], hca), {})[End(node, hca)] = built.get(End(node, hca))
+    cables, open_ = list[Cable](), list[str]()
+    of_rail: dict[tuple[str, str], list[End]] = {}
+    for end in rails:
+        if end.at in groups:
+            of_rail.setdefault((groups[end.at], end.port), []).append(end)
     for (group, hca), ends in sorted(of_rail.items()):
-        leaf, count = Counter(end.at if end else "" for end in ends.values()).most_common(1)[0]
-        if not any(ends.values()):
+        leaves = Counter(fabric.links[end].end.at for end in ends if end in fabric.links)
+        leaf, count = next(iter(leaves.most_common(1)), ("", 0))
+        if not leaf:
             open_.append(f"the leaf of {hca} of {group}, which no node has a link to")
-        elif leaf and 2 * count > len(ends):
-            cables += [Cable(near, End(leaf, ""), end) for near, end in ends.items()]
+        elif 2 * count > len(ends):
+            cables += [fabric.cable(end, End(leaf, "")) for end in ends]
         else:
             open_.append(f"{hca} of {group}")
     return cables, open_
@@ -208,7 +200,7 @@ def faults(fabric: Fabric, cables: Iterable[Cable]) -> Iterator[str]:
     beside: dict[tuple[str, str], list[End]] = {}
     unseen: dict[str, list[End]] = {}
     for near, expected, found in cables:
-        leaf = near.at if near.port.isdecimal() else expected.at
+        leaf = near.at if near.is_switch else expected.at
         if found is None and leaf not in fabric.names.values():
             # A switch without uplinks is not in the fabric, and what is plugged into it is not seen either.
             unseen.setdefault(leaf, []).append(near)
@@ -237,8 +229,8 @@ def faults(fabric: Fabric, cables: Iterable[Cable]) -> Iterator[str]:
 
 def slow(fabric: Fabric) -> Iterator[str]:
     """The links between switches that are slower than most."""
-    most = median_high([link.gbps for link in fabric.links.values()] or [0])
-    for near, link in fabric.links.items():
+    most = median_high([link.gbps for link in fabric.between.values()] or [0])
+    for near, link in fabric.between.items():
         if link.gbps < most and near < link.end:
             about = f"{link.speed}, {link.gbps:g} Gb/s, most links between switches have {most:g}"
             yield f"{near} to {link.end}: {about}"
@@ -246,7 +238,7 @@ def slow(fabric: Fabric) -> Iterator[str]:
 
 def few_uplinks(fabric: Fabric, leaves: set[str]) -> Iterator[str]:
     """The leaves with fewer uplinks than their peers."""
-    counts = Counter(end.at for end in fabric.links)
+    counts = Counter(end.at for end in fabric.between)
     most = median_high([counts[leaf] for leaf in leaves] or [0])
     for leaf in sorted(leaves):
         if counts[leaf] < most:
@@ -256,7 +248,7 @@ def few_uplinks(fabric: Fabric, leaves: set[str]) -> Iterator[str]:
 def additional(fabric: Fabric, between: Iterable[Cable], leaves: set[str]) -> Iterator[str]:
     """The links between switches that the design does not have; without those, the links between leaves."""
     ends = {end for cable in between for end in (cable.near, cable.expected)}
-    for near, link in fabric.links.items():
+    for near, link in fabric.between.items():
         is_known = {near, link.end} & ends if ends else not {near.at, link.end.at} <= leaves
         if near < link.end and not is_known:
             what = "is not in the design" if ends else "joins two leaves"
@@ -276,54 +268,35 @@ def has_infiniband(pool: Pool) -> bool:
     return pool.required.rails > 0 and pool.required.link_layer == "infiniband"
 
 
-def _hcas(reports: Mapping[str, Report]) -> Rails:
-    """The port GUIDs of all HCAs that have one."""
-    found: dict[str, dict[str, int]] = {node: {} for node in reports}
-    for node, report in reports.items():
-        for each in devices(report, "hcas"):
-            name, port, guid = each.get("name", ""), each.get("port"), guid_of(each.get("guid", ""))
-            if guid:
-                found[node][name if port == "1" else f"{name}:{port}"] = guid
-    return found
-
-
-def _names(pool: Pool, reports: Mapping[str, Report]) -> list[str]:
-    """The rails. An HCA is one on every node if it is one on any: its cable may be out, or narrow."""
-    return sorted({hca for each in reports.values() for hca in choose_rails(each.hcas, pool.required).names})
-
-
-def rails_of(pool: Pool, reports: Mapping[str, Report]) -> Rails:
-    """The GUIDs of the rails of the pool's workers."""
-    names = _names(pool, reports)
+def hcas_of(reports: Mapping[str, Told]) -> Hcas:
+    """All HCAs that have a port GUID."""
     return {
-        node: {hca: guid for hca, guid in hcas.items() if hca in names}
-        for node, hcas in _hcas(reports).items()
+        End(node, each.name if each.port == 1 else f"{each.name}:{each.port}"): guid
+        for node, report in reports.items()
+        for each in report.also.hcas
+        if (guid := guid_of(each.guid))
     }
 
 
-def _seen(asked: Question) -> tuple[Fabric, Rails, list[str]]:
-    """The fabric, the rails, and the nodes without a report and rails without a GUID. Raises Untrusted."""
-    rails, names = rails_of(asked.pool, asked.reports), _names(asked.pool, asked.reports)
-    unread = [name for name in asked.pool.workers if name not in rails]
-    unread += [f"{node} {hca}" for node, hcas in rails.items() for hca in names if hca not in hcas]
-    return _fabric(asked.evidence), rails, unread
+def rails_of(pool: Pool, reports: Mapping[str, Told]) -> tuple[Hcas, list[str]]:
+    """The rails of the workers; and the workers without a report and the rails without a GUID.
 
-
-def _judged(bad: list[str], open_: list[str], good: str, how: str = "") -> Finding:
-    if bad:
-        return Finding("fail", "; ".join(filter(None, (sentences(bad, 8), how))))
-    if open_:
-        return Finding("unknown", f"not known: {sentences(open_, 8)}")
-    return Finding("pass", "; ".join(filter(None, (good, how))))
+    An HCA is a rail on every node if it is one on any: its cable may be out, or narrow.
+    """
+    names = {name for each in reports.values() for name in choose_rails(each.hcas, pool.required).names}
+    hcas, ends = hcas_of(reports), [End(node, name) for node in reports for name in sorted(names)]
+    unread = [name for name in pool.workers if name not in reports]
+    unread += [str(end) for end in ends if end not in hcas]
+    return {end: hcas[end] for end in ends if end in hcas}, unread
 
 
 @lru_cache(maxsize=1)
 def _fabric(evidence: Evidence) -> Fabric:
     """The fabric that ibnetdiscover has seen. Raises Untrusted."""
+    printed = evidence.printed("cabling").hosts.values()
     try:
-        return Fabric.read(
-            "".join(str(each.get("text")) for each in evidence.printed("cabling").hosts.values())
-        )
+        text = "".join(str(each.get("text")) for each in printed)
+        return Fabric.read(text, hcas_of(evidence.inventory.hosts))
     except ValueError as error:
         raise Untrusted(str(error)) from None
 
@@ -337,65 +310,61 @@ def _design(evidence: Evidence) -> Design:
         raise Untrusted(f"the design of the cabling: {error}") from None
 
 
+def _without_link(fabric: Fabric, rails: Hcas) -> list[str]:
+    """The rails that have no link in the fabric: nothing is known of their leaf, and of its uplinks."""
+    nodes, out = {end.at for end in rails}, dict[str, list[str]]()
+    for node, hca in rails.keys() - fabric.links.keys():
+        out.setdefault(hca, []).append(node)
+    found = [
+        f"the leaf of {hca}, which no node has a link to" if len(out[hca]) == len(nodes) > 1
+        else f"{hca} of {listed(sorted(out[hca]))}, without a link"
+        for hca in sorted(out)
+    ]  # fmt: skip
+    return found if rails else ["the leaf of any rail"]
+
+
 _row = partial(kind, required=has_infiniband, uses=("inventory",))
 
 
 @_row("cabling.rails", "each rail is in its leaf and port")
 def _rails(asked: Question) -> Finding:
-    fabric, rails, open_ = _seen(asked)
+    fabric, (rails, open_) = _fabric(asked.evidence), rails_of(asked.pool, asked.reports)
     design, groups = _design(asked.evidence), asked.pool.rail_groups
     if design:
-        cables, _ = of_design(fabric, design, _hcas(asked.reports))
+        cables, _ = of_design(fabric, design, hcas_of(asked.reports))
         placed = {cable.near for cable in cables}
-        ends = (End(node, hca) for node, hcas in rails.items() for hca in hcas)
-        open_ += [f"{end} (not in the design)" for end in ends if end not in placed]
+        open_ += [f"{end} (not in the design)" for end in rails if end not in placed]
         how = "as designed" if all(cable.expected.port for cable in cables) else LEAVES_ONLY
     elif groups:
         cables, without = of_groups(fabric, groups, rails)
-        open_ += without + [f"{node} (no rail group)" for node in rails if node not in groups]
+        open_ += without + [f"{node} (no rail group)" for node in asked.reports if node not in groups]
         how = GROUPS
     else:
         return Finding("not run", "there is no design (--cabling FILE) and no topology.rail_group")
-    return _judged([*faults(fabric, cables)], open_, counted(len(cables), "cable"), how)
+    return Finding.of([*faults(fabric, cables)], open_, f"{counted(len(cables), 'cable')}; {how}")
 
 
 @_row("cabling.uplinks", "no link between switches is missing or swapped")
 def _uplinks(asked: Question) -> Finding:
-    fabric, rails, _ = _seen(asked)
+    fabric, (rails, _) = _fabric(asked.evidence), rails_of(asked.pool, asked.reports)
     _, between = of_design(fabric, _design(asked.evidence), {})
-    leaves = {far.at for near, far in fabric.built(rails).items() if near not in fabric.links}
+    leaves = {fabric.links[rail].end.at for rail in rails if rail in fabric.links}
     bad = [*faults(fabric, between), *few_uplinks(fabric, leaves), *additional(fabric, between, leaves)]
-    good = f"{counted(len(fabric.links) // 2, 'link')} between switches"
-    return _judged(bad, _without_link(fabric, rails), good, "" if between else NO_SWITCHES)
-
-
-def _without_link(fabric: Fabric, rails: Rails) -> list[str]:
-    """The rails that have no link in the fabric: nothing is known of their leaf, and of its uplinks."""
-    out: dict[str, list[str]] = {}
-    for node, hcas in rails.items():
-        for hca, guid in hcas.items():
-            if guid not in fabric.hcas:
-                out.setdefault(hca, []).append(node)
-    found = [
-        f"the leaf of {hca}, which no node has a link to" if len(nodes) == len(rails) > 1
-        else f"{hca} of {listed(nodes)}, without a link"
-        for hca, nodes in out.items()
-    ]  # fmt: skip
-    return found if any(rails.values()) else ["the leaf of any rail"]
+    good = f"{counted(len(fabric.between) // 2, 'link')} between switches"
+    return Finding.of(bad, _without_link(fabric, rails), good if between else f"{good}; {NO_SWITCHES}")
 
 
 @_row("cabling.speed", "no link is below its width or rate", expects=expected_rate)
 def _speed(asked: Question) -> Finding:
-    (fabric, rails, unread), rate = _seen(asked), asked.pool.required.rate_gbps
-    ends = {End(node, hca): guid for node, hcas in rails.items() for hca, guid in hcas.items()}
-    links = {end: fabric.hcas[guid] for end, guid in ends.items() if guid in fabric.hcas}
+    fabric, (rails, open_) = _fabric(asked.evidence), rails_of(asked.pool, asked.reports)
+    rate, links = asked.pool.required.rate_gbps, {end: fabric.links.get(end) for end in rails}
     low = [
         f"{end}: {link.speed}, {link.gbps:g} Gb/s, expected {rate:g}"
         for end, link in links.items()
-        if link.gbps < rate
+        if link and link.gbps < rate
     ]
-    open_ = unread + _without_link(fabric, rails)
-    return _judged([*low, *slow(fabric)], open_, f"{counted(len(links), 'rail')} at {rate:g} Gb/s")
+    open_ += _without_link(fabric, rails)
+    return Finding.of([*low, *slow(fabric)], open_, f"{counted(len(links), 'rail')} at {rate:g} Gb/s")
 
 
 # ibnetdiscover takes 5 s on a fabric of 440 nodes.
@@ -444,17 +413,16 @@ def as_built(on: Running) -> str:
     """The design of the fabric as it is built. Raises NoVerdict where it cannot be seen."""
     reports = ask_workers(on).hosts
     [(host, printed)] = discover(on).hosts.items()
+    rails = dict[End, int]()
+    for pool in filter(has_infiniband, on.pools.values()):
+        rails |= rails_of(pool, {name: reports[name] for name in pool.workers if name in reports})[0]
     try:
-        fabric = Fabric.read(printed["text"])
+        fabric = Fabric.read(printed["text"], rails)
     except ValueError as error:
         raise NoVerdict(f"{host}: {error}") from None
-    rails: dict[str, Mapping[str, int]] = {}
-    for pool in on.pools.values():
-        if has_infiniband(pool):
-            rails |= rails_of(pool, {name: reports[name] for name in pool.workers if name in reports})
-    if not any(guid in fabric.hcas for hcas in rails.values() for guid in hcas.values()):
+    if not fabric.links:
         raise NoVerdict(f"no rail of a worker is in the fabric that {host} sees")
-    return write_design(fabric, rails)
+    return write_design(fabric)
 
 
 STAGE = Planned("cabling", cabling, False, lambda nodes: 60, logs_in=True)

@@ -38,7 +38,7 @@ def _yardstick(pool: Pool, collective: str) -> dict[str, Any]:
 )  # fmt: skip
 def _proof(asked: Question) -> Finding:
     log = asked.log("collectives")
-    if missing := [name for name in RUNS if name not in log.tables]:
+    if missing := [name for name in RUNS if name not in log.runs]:
         return Finding("unknown", f"no table of {listed(missing)}")
     good = f"all gates passed; transport {log.verdict.transport}, all_reduce {log.verdict.busbw_gbps} GB/s"
     return Finding(log.verdict.verdict, good if log.verdict.passed else sentences(log.verdict.reasons, 2))
@@ -88,7 +88,7 @@ def _repeats(asked: Question) -> Finding:
         return bad
     if few := [name for name, runs in RUNS.items() if len(log.busbw(name)) != runs - 1]:
         return Finding("unknown", f"other than the planned number of runs: {', '.join(few)}")
-    return Finding("pass", f"{sum(map(len, log.tables.values()))} runs, whole and correct")
+    return Finding("pass", f"{sum(map(len, log.runs.values()))} runs, whole and correct")
 
 
 def not_whole(log: Judged) -> Finding | None:

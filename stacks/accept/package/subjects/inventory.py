@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from busbar import finding
 from busbar.exits import NoVerdict
@@ -17,11 +17,10 @@ from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.host_checks import host_facts
 from busbar.preflight.network_checks import choose_rails
-from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer, query
 from busbar.preflight.survey import CONCURRENT, query_all
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import HOSTS, MACHINES, Inventory, parts_of, time_of, write_json
+from stacks.accept.package.evidence import HOSTS, MACHINES, Inventory, Told, time_of, write_json
 from stacks.accept.package.kinds import Finding, Outcome, Question, but, counting, kind, on_each, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
@@ -37,12 +36,6 @@ HOSTS_SECONDS = 20
 AGE_HOURS, MOST_HOURS = 168.0, 2160.0
 
 
-def devices(report: Report, key: str) -> list[dict[str, str]]:
-    """The devices that the script of accept has reported, all values as texts."""
-    found = parts_of(report.also, key)
-    return [{name: "" if value is None else str(value) for name, value in each.items()} for each in found]
-
-
 def _twice(named: Mapping[str, Sequence[str]]) -> list[str]:
     """The names with a value that is there more than once."""
     counts = Counter(value for values in named.values() for value in values)
@@ -54,12 +47,12 @@ def _nodes(asked: Question) -> Finding:
     reports, found = asked.reports, asked.evidence.inventory
     if not found.hosts:
         return Finding("unknown", "there is no inventory")
-    names = [name for name, each in reports.items() if each.also.get("machine") and each.also.get("boot_id")]
+    known = {name: each.also for name, each in reports.items() if each.also.machine and each.also.boot_id}
     for key in ("machine", "boot_id"):
-        if twice := _twice({name: [str(reports[name].also[key])] for name in names}):
+        if twice := _twice({name: [getattr(also, key)] for name, also in known.items()}):
             return Finding("fail", f"the same {key} on {listed(twice)}")
-    why = [found.failed.get(name, f"{name}: no report") for name in asked.pool.workers if name not in names]
-    return Finding("pass", f"{counted(len(names), 'node')}{but(why)}", len(names))
+    why = [found.failed.get(name, f"{name}: no report") for name in asked.pool.workers if name not in known]
+    return Finding("pass", f"{counted(len(known), 'node')}{but(why)}", len(known))
 
 
 def expected_rate(pool: Pool, _: str) -> dict[str, float]:
@@ -67,23 +60,17 @@ def expected_rate(pool: Pool, _: str) -> dict[str, float]:
     return {"rate_gbps": pool.required.rate_gbps}
 
 
-Devices = Mapping[str, Sequence[Mapping[str, str]]]
-
-
-def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) -> Finding:
-    """The smallest number of devices of a node, all of which have FIELDS that no other of the cluster has."""
-    silent = [name for name in asked.pool.workers if name not in named]
+def _unique(asked: Question, values: Callable[[Told], list[str]], what: str) -> Finding:
+    """The smallest number of values of a node, all of which are known, and no other of the cluster has."""
+    every = {name: values(report) for name, report in asked.evidence.inventory.hosts.items()}
+    named = {name: every[name] for name in asked.pool.workers if name in every}
+    silent = [name for name in asked.pool.workers if name not in every]
     if silent or not named:
         return Finding("unknown", f"no report of {listed(silent) or 'any node'}")
-    hosts = asked.evidence.inventory.hosts
-    for field in fields:
-        if lacking := [
-            name for name, each in named.items() if any(one.get(field, "") in NO_VALUE for one in each)
-        ]:
-            return Finding("unknown", f"{field} is not known on {listed(lacking)}")
-        every = {name: [one.get(field, "") for one in devices(hosts[name], key)] for name in hosts}
-        if twice := [name for name in _twice(every) if name in named]:
-            return Finding("fail", f"the same {field} twice, on {listed(twice)}")
+    if lacking := [name for name, found in named.items() if NO_VALUE & {*found}]:
+        return Finding("unknown", f"{what} is not known on {listed(lacking)}")
+    if twice := [name for name in _twice(every) if name in named]:
+        return Finding("fail", f"the same {what} twice, on {listed(twice)}")
     fewest = min(named, key=lambda name: len(named[name]))
     return Finding("pass", f"{len(named[fewest])} on {fewest}, the node with the fewest", len(named[fewest]))
 
@@ -93,8 +80,9 @@ def _unique(asked: Question, key: str, fields: Sequence[str], named: Devices) ->
     "pools.gpus",
 )  # fmt: skip
 def _gpus(asked: Question) -> Finding:
-    named = {name: devices(report, "gpus") for name, report in asked.reports.items()}
-    return _unique(asked, "gpus", ("uuid", "serial"), named)
+    by_uuid = _unique(asked, lambda report: [gpu.uuid for gpu in report.also.gpus], "uuid")
+    by_serial = _unique(asked, lambda report: [gpu.serial for gpu in report.also.gpus], "serial")
+    return by_serial if by_uuid.result == "pass" else by_uuid
 
 
 @kind(
@@ -102,12 +90,12 @@ def _gpus(asked: Question) -> Finding:
     "pools.rails", expects=expected_rate,
 )  # fmt: skip
 def _hcas(asked: Question) -> Finding:
-    named = {}
-    for name, report in asked.reports.items():
-        ports = {(each.get("name"), each.get("port")): each for each in devices(report, "hcas")}
+    def guids(report: Told) -> list[str]:
+        known = {(each.name, each.port): each.guid for each in report.also.hcas}
         rails = choose_rails(report.hcas, asked.pool.required).ports.values()
-        named[name] = [ports.get((port.name, str(port.port)), {}) for port in rails]
-    return _unique(asked, "hcas", ("guid",), named)
+        return [known.get((rail.name, rail.port), "") for rail in rails]
+
+    return _unique(asked, guids, "guid")
 
 
 @kind(
@@ -115,7 +103,7 @@ def _hcas(asked: Question) -> Finding:
     expects=lambda pool, _: {"gpu": pool.required.gpu_model, "transport": pool.required.transport},
 )  # fmt: skip
 @on_each
-def _hardware(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+def _hardware(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
     for each in check_hardware(pool.required, report):
         if each.kind == "error":
             yield "fail", each.what
@@ -123,7 +111,7 @@ def _hardware(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
 
 @kind("inventory.health", "no Xid, ECC error, remapped row, NVLink error, narrow PCIe link or port error")
 @on_each
-def _health(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+def _health(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
     if unread := [key for key in COUNTERS if getattr(report.health, key, None) is None]:
         yield "unknown", f"not read: {', '.join(unread)}"
     for each in () if unread else check_health(pool.required, report):
@@ -132,17 +120,17 @@ def _health(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
 
 @kind("inventory.ecc", "ECC is on for every GPU")
 @on_each
-def _ecc(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
-    modes = Counter(each.get("ecc") for each in devices(report, "gpus"))
+def _ecc(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
+    modes = Counter(gpu.ecc for gpu in report.also.gpus)
     if modes["Disabled"]:
         yield "fail", f"ECC is off on {modes['Disabled']} of {modes.total()} GPUs"
-    elif modes.keys() - {"Disabled"} != {"Enabled"}:
+    elif modes.keys() != {"Enabled"}:
         yield "unknown", "the mode of ECC is not known"
 
 
 @kind("inventory.nvlinks", "every NVLink is up, those of a GPU at one speed")
 @on_each
-def _nvlinks(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
+def _nvlinks(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
     gpus = _speeds(report)
     if len(gpus) != pool.required.gpus:
         yield "unknown", f"nvidia-smi nvlink -s tells of {len(gpus)} GPUs"
@@ -156,12 +144,12 @@ def _nvlinks(pool: Pool, report: Report) -> Iterator[tuple[Outcome, str]]:
             yield "fail", f"NVLinks of GPU {number}: {kinds} (GB/s)"
 
 
-def _speeds(report: Report) -> list[list[str]]:
-    """The speeds of the NVLinks of each GPU, as `nvidia-smi nvlink -s` prints them."""
-    text = report.also.get("nvlinks")
+def _speeds(report: Told) -> list[list[str]]:
+    """The speeds of the NVLinks of each GPU."""
+    text = report.also.nvlinks
     if text == "" and report.gpus is not None and len(report.gpus.list) == 1:
         return [[]]  # nvidia-smi prints nothing about a GPU without peers: an H200 in a VM, driver 580.
-    parts = re.split(r"^GPU \d+:", str(text), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^GPU \d+:", text or "", flags=re.MULTILINE)[1:]
     return [LINK.findall(part) for part in parts]
 
 
@@ -173,7 +161,7 @@ def _same(asked: Question) -> Finding:
     for name, report in reports.items():
         found = {
             "driver": {gpu.driver for gpu in report.gpus.list} if report.gpus else set(),
-            "VBIOS": {each.get("vbios", "") for each in devices(report, "gpus")},
+            "VBIOS": {gpu.vbios for gpu in report.also.gpus},
             "NVLinks per GPU": {f"{len(each)}x" for each in _speeds(report)},
         }
         if required.rails:
@@ -200,9 +188,9 @@ def _same(asked: Question) -> Finding:
 
 @kind(f"{MACHINES}.same", "the same machines, GPUs and HCAs from the first stage to the last")
 def _same_machines(asked: Question) -> Finding:
-    met, workers, changes = asked.evidence.met, asked.pool.workers, asked.evidence.changes(asked.name)
-    if changes.exchanged:
-        return Finding("fail", sentences([what for _, what in sorted(changes.exchanged.values())]))
+    met, workers, changes = asked.evidence.met, asked.pool.workers, asked.evidence.changes
+    if exchanged := asked.evidence.exchanged(asked.name):
+        return Finding("fail", sentences(exchanged))
     if not met or met[-1][0] != MACHINES or not workers:
         return Finding("unknown", "nobody was asked at the end")
     last = met[-1][1]
@@ -211,13 +199,14 @@ def _same_machines(asked: Question) -> Finding:
     known = {name: {*last.hosts[name].gpus, *last.hosts[name].hcas} for name in workers}
     if lost := [
         f"{name} does not show {part} any more"
-        for name, before in changes.known.items()
-        for part in before.gpus + before.hcas
+        for name in workers
+        for part in changes.known[name].gpus + changes.known[name].hcas
         if part not in known[name]
     ]:
         return Finding("unknown", sentences(lost))
     by = "" if any(each.gpus for each in last.hosts.values()) else ", by machine id alone"
-    named = f"; rebooted: {sentences(changes.reboots)}" if changes.reboots else ""
+    reboots = [text for name in workers for text in changes.reboots.get(name, ())]
+    named = f"; rebooted: {sentences(reboots)}" if reboots else ""
     return Finding("pass", f"{counted(len(workers), 'node')}, asked {len(met)} times{by}{named}")
 
 
@@ -243,9 +232,10 @@ def ask_workers(on: Running) -> Inventory:
 
     chosen = [host for host in on.spec.hosts if host.name in workers]
     answers = asyncio.run(query_all(on.spec.login, chosen, ask))
+    reports = {name: each.report for name, each in answers.items() if isinstance(each, Answer)}
     found = Inventory(
         run=on.run,
-        hosts={name: each.report for name, each in answers.items() if isinstance(each, Answer)},
+        hosts={name: Told.model_validate(each.model_dump()) for name, each in reports.items()},
         failed={n: f"{n}: {each.what}" for n, each in answers.items() if isinstance(each, finding.Finding)},
     )
     if not found.hosts:

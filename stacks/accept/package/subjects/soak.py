@@ -12,14 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from statistics import NormalDist, median, pstdev
 from typing import Any
+
+from pydantic import AwareDatetime
 
 from busbar.exits import Misuse
 from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.measure import CannotMeasure
 from busbar.fabric.measure.run import find
+from busbar.judge.nccl.log.records import Run, amount
 from busbar.judge.nccl.report.svg import Dot
 from busbar.preflight.health_checks import NEVER, SATURATED, SYMBOL_ERRORS_PER_HOUR
 from busbar.text import counted, listed
@@ -47,7 +50,7 @@ SAMPLES = ".samples.zst"
 
 
 class Segment(OfRun):
-    """A job of a soak, written before it begins. `ended`: by the cluster's clock; empty until then.
+    """A job of a soak, written before it begins. `ended`: by the cluster's clock, once it has.
 
     `failed`: how an interval has ended; the job was removed then, and its log is not kept.
     """
@@ -55,7 +58,7 @@ class Segment(OfRun):
     nodes: tuple[str, ...]
     runs: int
     iterations: int
-    ended: str = ""
+    ended: AwareDatetime | None = None
     failed: str = ""
 
 
@@ -93,83 +96,98 @@ class Watched:
     unread: set[str] = field(default_factory=set)
 
 
-def segments_of(evidence: Evidence, pool: str) -> list[tuple[Segment | None, Judged | None]]:
-    """The jobs of a pool, in order, each with its log; None for a log that is not complete.
+@dataclass(frozen=True)
+class Soak:
+    """The evidence of the soak of a pool. All that read it raise Untrusted."""
 
-    Raises Untrusted, as all that read the evidence.
-    """
-    parts = evidence.parts(SOAK, pool)
-    if parts != [f"{number:03}" for number in range(len(parts))]:
-        raise Untrusted(f"{SOAK}/{pool} has the segments {', '.join(parts)[:80]}, expected 000 and on")
-    return [
-        (evidence.read(Segment, f"{SOAK}/{pool}/{part}/{SEGMENT}"), evidence.judged(SOAK, pool, part))
-        for part in parts
-    ]
+    evidence: Evidence
+    pool: str
 
+    @cached_property
+    def segments(self) -> list[tuple[Segment | None, Judged | None]]:
+        """The jobs in order, each with its log; None for a log that is not complete."""
+        where, parts = f"{SOAK}/{self.pool}", self.evidence.parts(SOAK, self.pool)
+        if parts != [f"{number:03}" for number in range(len(parts))]:
+            raise Untrusted(f"{where} has the segments {', '.join(parts)[:80]}, expected 000 and on")
+        read, judged = self.evidence.read, self.evidence.judged
+        return [(read(Segment, f"{where}/{part}/{SEGMENT}"), judged(SOAK, self.pool, part)) for part in parts]
 
-def intervals_of(evidence: Evidence, pool: str) -> list[Interval]:
-    """The intervals of a pool in order of time: those of a segment share its time evenly."""
-    found, stage = list[Interval](), evidence.stage(SOAK)
-    for index, (segment, log) in enumerate(segments_of(evidence, pool)):
-        if log is None or segment is None or not segment.ended or "all_reduce" not in log.tables:
-            continue
-        where, tables = f"{SOAK}/{pool}/{index:03}", log.tables["all_reduce"]
-        of_another_time = Untrusted(f"{where} ended at {segment.ended!r}, not a time in its stage")
-        try:
-            began, ended = time_of(log.record.measured_at or ""), time_of(segment.ended)
-            latest = stage.limits[1] if stage else 0
-        except ValueError:
-            raise of_another_time from None
-        load, span = sum(table.load_seconds for table in tables), (ended - began) / len(tables)
-        # The times of the cluster are whole seconds.
-        if load > ended - began + 2:
-            raise Untrusted(f"{where} has {load:.0f} s of load in {ended - began:.0f} s")
-        if ended > latest:
-            raise of_another_time
-        if found and began < found[-1].at + found[-1].span - 2:
-            raise Untrusted(f"{where} began before the end of the segment before it")
-        found += [
-            Interval(began + place * span, span, table.load_seconds, table.busbw)
-            for place, table in enumerate(tables)
-        ]
-    return found
+    @cached_property
+    def intervals(self) -> list[Interval]:
+        """The intervals in order of time: those of a segment share its time evenly."""
+        found, stage = list[Interval](), self.evidence.stage(SOAK)
+        for index, (segment, log) in enumerate(self.segments):
+            runs = log.runs.get("all_reduce") if log else None
+            if not (log and runs and segment and segment.ended):
+                continue
+            where, loads = f"{SOAK}/{self.pool}/{index:03}", [load_of(run) for run in runs]
+            began, ended = time_of(log.record.measured_at or ""), segment.ended.timestamp()
+            # The times of the cluster are whole seconds.
+            if sum(loads) > ended - began + 2:
+                raise Untrusted(f"{where} has {sum(loads):.0f} s of load in {ended - began:.0f} s")
+            if not stage or ended > stage.limits[1]:
+                raise Untrusted(f"{where} ended at {segment.ended}, not in its stage")
+            if found and began < found[-1].at + found[-1].span - 2:
+                raise Untrusted(f"{where} began before the end of the segment before it")
+            span = (ended - began) / len(runs)
+            found += [
+                Interval(began + place * span, span, load, busbw)
+                for place, (load, busbw) in enumerate(zip(loads, log.busbw("all_reduce"), strict=True))
+            ]
+        return found
 
-
-@lru_cache(maxsize=4)
-def watched_of(evidence: Evidence, pool: str) -> dict[str, Watched]:
-    """The samples of a pool by node; without a node that has none."""
-    found = dict[str, Watched]()
-    for path in sorted((evidence.folder / SOAK / pool).glob("*")):
-        name = path.name.removesuffix(SAMPLES)
-        if path.is_dir():
-            continue
-        if name == path.name or name not in evidence.begun.site.pools[pool].workers:
-            raise Untrusted(f"{SOAK}/{pool}/{path.name} is not of a worker of the pool")
-        try:
-            with ZstdFile(path) as file:
+    @cached_property
+    def watched(self) -> dict[str, Watched]:
+        """The samples by node; without a node that has none."""
+        found = dict[str, Watched]()
+        for path in sorted((self.evidence.folder / SOAK / self.pool).glob("*")):
+            name, where = path.name.removesuffix(SAMPLES), f"{SOAK}/{self.pool}/{path.name}"
+            if path.is_dir():
+                continue
+            if name == path.name or name not in self.evidence.begun.site.pools[self.pool].workers:
+                raise Untrusted(f"{where} is not of a worker of the pool")
+            with kept.judging(where), ZstdFile(path) as file:
                 lines = iter(partial(file.readline, MAX_SAMPLE), b"")
-                found[name] = watch(_samples(evidence, lines, path.name, name))
-        except Untrusted:
-            raise
-        except Exception as error:  # as for logs
-            raise Untrusted(f"{path.name} is not what a sampler writes: {type(error).__name__}") from None
-    return found
+                found[name] = watch(self._samples(lines, where, name))
+        return found
+
+    def _samples(self, lines: Iterable[bytes], where: str, node: str) -> Iterator[dict[str, Any]]:
+        stage, report = self.evidence.stage(SOAK), self.evidence.inventory.hosts.get(node)
+        first, last = stage.limits if stage else (0, 0)
+        for number, line in enumerate(lines):
+            sample: dict[str, Any] = json.loads(line)
+            if number == 0 or "run" in sample:
+                whose, wanted = (sample.get("run"), sample.get("node")), (self.evidence.begun.run, node)
+                if whose != wanted:
+                    raise Untrusted(f"{where} is of {whose!r}, expected {wanted!r}")
+                if report and report.machine != sample["machine"]:
+                    raise Untrusted(f"{where} is of another machine than the inventory's {node}")
+            if not first <= sample["t"] <= last:
+                raise Untrusted(f"{where} has a sample of {sample['t']!r}, not in its stage")
+            yield sample
+
+    def events(self, begin: float = 0, end: float = float("inf"), of: str = "") -> list[str]:
+        """The events of all nodes in this time, as texts; of the kind OF, or of all."""
+        found = [
+            (each.at, f"{name}: {each.text} at {_at(each.at)}")
+            for name, node in self.watched.items()
+            for each in node.events
+            if begin <= each.at <= end and (each.kind == of if of else each.kind != "saturated")
+        ]
+        return [text for _, text in sorted(found)]
 
 
-def _samples(evidence: Evidence, lines: Iterable[bytes], file: str, node: str) -> Iterator[dict[str, Any]]:
-    stage, report = evidence.stage(SOAK), evidence.inventory.hosts.get(node)
-    first, last = stage.limits if stage else (0, 0)
-    for number, line in enumerate(lines):
-        sample: dict[str, Any] = json.loads(line)
-        if number == 0 or "run" in sample:
-            whose, wanted = (sample.get("run"), sample.get("node")), (evidence.begun.run, node)
-            if whose != wanted:
-                raise Untrusted(f"{file} is of {whose!r}, expected {wanted!r}")
-            if report and report.machine != sample["machine"]:
-                raise Untrusted(f"{file} is of another machine than the inventory's {node}")
-        if not first <= sample["t"] <= last:
-            raise Untrusted(f"{file} has a sample of {sample['t']!r}, not in its stage")
-        yield sample
+soak_of = lru_cache(maxsize=4)(Soak)
+
+
+def _soak_of(asked: Question) -> Soak:
+    return soak_of(asked.evidence, asked.name)
+
+
+def load_of(run: Run) -> float:
+    """The seconds of load of a run: its iterations at each size."""
+    iterations = run.preamble.banner.iterations if run.preamble.banner else None
+    return (iterations or 0) * sum(amount(each.time) for each in run.measurements) / 1e6
 
 
 def spread(values: Sequence[float]) -> float:
@@ -234,8 +252,7 @@ def worst_hour(events: Iterable[Event]) -> tuple[int, str]:
 
 def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
     """The findings in the samples of a node. A sample has only changes; a value of null was not read."""
-    found, state = Watched(), dict[str, Any]()
-    clock = 0
+    found, state, clock = Watched(), dict[str, Any](), 0
     for sample in samples:
         at = sample["t"]
         if not isinstance(at, int) or (found.times and at < found.times[-1]):
@@ -246,19 +263,21 @@ def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
             state = {}  # its counters began again
         for key, value in sample.items():
             if value is not None:
-                found.events += (Event(at, *event) for event in _changes(key, value, state.get(key)))
+                found.events += (Event(at, *each) for each in _changes(key, value, state.get(key)))
                 state[key] = value
             (found.unread.add if value is None else found.unread.discard)(key)
-        if heat := sample.get("heat"):
-            clock = int(heat[1])
+        clock = int(sample["heat"][1]) if sample.get("heat") else clock
         found.clocks[clock] += 1
         if len(found.events) > MOST_EVENTS:
             raise ValueError("too many changes")
     return found
 
 
-def _changes(key: str, now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
-    """The events of a value of the samples: kind, key, text, amount."""
+Change = tuple[str, str, str, int]
+"""A change of a value: kind, key, text, amount."""
+
+
+def _changes(key: str, now: Any, before: Any) -> Iterator[Change]:
     if key == "k3s" and before not in (None, now):
         yield "reboots", "k3s", "K3s restarted", 1
     elif key == "ports":
@@ -272,7 +291,7 @@ def _changes(key: str, now: Any, before: Any) -> Iterator[tuple[str, str, str, i
             yield "gpus", str(line)[:120], f"{what}{str(line).strip()[:200]}", 1
 
 
-def _ports(now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
+def _ports(now: Any, before: Any) -> Iterator[Change]:
     """Counters that are not 0, as preflight reports them. One that is lower than before was cleared."""
     former = {(each["hca"], each["port"], each["counter"]): int(each["value"]) for each in before or ()}
     for each in now:
@@ -287,11 +306,10 @@ def _ports(now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
             yield kind, key, f"{key} grew by {grown}", grown
 
 
-def _gpus(now: Any, before: Any) -> Iterator[tuple[str, str, str, int]]:
+def _gpus(now: Any, before: Any) -> Iterator[Change]:
     """[PCI address, uncorrected ECC errors, bits of reasons for throttling], each null where unread."""
-    former = {str(bus)[:40]: (errors, bits) for bus, errors, bits in before or ()}
-    for place, errors, bits in now:
-        bus = str(place)[:40]
+    former = {bus: (errors, bits) for bus, errors, bits in before or ()}
+    for bus, errors, bits in now:
         old_errors, old_bits = former.get(bus, (None, 0))
         if old_errors is not None and errors is not None and int(errors) > int(old_errors):
             yield "gpus", f"ecc {bus}", f"GPU {bus} has {int(errors)} uncorrected ECC errors", 1
@@ -312,7 +330,7 @@ _below = partial(_row, least=False)
 
 @_row("soak.load", "each job of the soak is whole, its data is correct, and all planned intervals ran")
 def _load(asked: Question) -> Finding:
-    jobs, nodes = segments_of(asked.evidence, asked.name), list[set[str]]()
+    jobs, nodes = _soak_of(asked).segments, list[set[str]]()
     for number, (segment, log) in enumerate(jobs, 1):
         job = f"job {number} of {len(jobs)}"
         if segment and segment.failed:
@@ -334,8 +352,8 @@ def _load(asked: Question) -> Finding:
 
 @_row("soak.hours", "load for which every node has samples", "h", lambda pool: pool.soak_hours, "--soak")
 def _hours(asked: Question) -> Finding:
-    intervals, watched = intervals_of(asked.evidence, asked.name), _watched(asked)
-    hours = round(covered(intervals, watched) / 3600, 6)
+    intervals = _soak_of(asked).intervals
+    hours = round(covered(intervals, _watched(asked)) / 3600, 6)
     load = f"{sum(each.seconds for each in intervals) / 3600:.4g} h in {counted(len(intervals), 'interval')}"
     is_enough = hours >= (asked.row.threshold or 0)
     return Finding("pass" if is_enough else "unknown", f"{hours:g} h with samples, of {load}", hours)
@@ -358,7 +376,8 @@ def _wobble(asked: Question) -> Finding:
         loss, first, length = lowest, values.index(min(values)), 1
     worst = intervals[first]
     text = f"{loss:.1%} in {counted(length, 'interval')} from {_at(worst.at)}, at a spread of {deviation:.2%}"
-    seen = _events(asked, worst.at, intervals[first + length - 1].at + worst.span) if loss > low else []
+    end = intervals[first + length - 1].at + worst.span
+    seen = _soak_of(asked).events(worst.at, end) if loss > low else []
     meanwhile = f"; meanwhile {sentences(seen, 2)}" if seen else ""
     return Finding("pass", f"{text}{meanwhile}", round(100 * loss, 2))
 
@@ -381,19 +400,13 @@ def _of_samples(name: str, measured: str, keys: Sequence[str]) -> None:
     @_row(f"soak.{name}", measured)
     def _find(asked: Question) -> Finding:
         watched = _watched(asked)
-        if seen := _events(asked, of=name):
+        if seen := _soak_of(asked).events(of=name):
             return Finding("fail", sentences(seen, _SHOWN))
-        _must_have(watched, keys)
+        _watched(asked, *keys)
         full = [each.text for node in watched.values() for each in node.events if each.kind == "saturated"]
         if full and name == "links":
             return Finding("unknown", f"{sentences(full)}. Fix: clear it with perfquery -R, and run again")
         return Finding("pass", f"nothing in the samples of {counted(len(watched), 'node')}")
-
-
-def _must_have(watched: Mapping[str, Watched], keys: Sequence[str]) -> None:
-    """The samples of every node must have these keys. Raises Untrusted."""
-    if dark := [name for name, node in watched.items() if node.unread & {*keys}]:
-        raise Untrusted(f"{', '.join(keys)} could not be read on {listed(dark)}")
 
 
 _of_samples("links", "no link goes down, also for a moment, and no port loses its integrity", ["ports"])
@@ -407,10 +420,10 @@ _of_samples("reboots", "no node reboots, and K3s does not restart", ["boot", "k3
     lambda pool: SYMBOL_ERRORS_PER_HOUR, "NVSentinel: fatal for symbol errors",
 )  # fmt: skip
 def _counters(asked: Question) -> Finding:
-    watched, grown = _watched(asked), dict[str, tuple[int, str]]()
-    _must_have(watched, ["ports"])
-    for name, node in watched.items():
-        grown[name] = worst_hour(each for each in node.events if each.kind == "counters")
+    grown = {
+        name: worst_hour(each for each in node.events if each.kind == "counters")
+        for name, node in _watched(asked, "ports").items()
+    }
     name = max(grown, key=lambda each: grown[each][0])
     most, key = grown[name]
     return Finding("pass", f"{name}: {key} grew by {most} in an hour" if most else "no counter grew", most)
@@ -452,12 +465,11 @@ def dots(evidence: Evidence, pool: str) -> list[Dot]:
 
     Raises Untrusted.
     """
-    found, watched = intervals_of(evidence, pool), watched_of(evidence, pool)
-    middle = median([each.busbw for each in found] or [0])
-    low, step = middle * (1 - LOW_PERCENT / 100), len(found) // MOST_DOTS + 1
-    changes = sorted(event.at for node in watched.values() for event in node.events)
-    made = []
-    for place, each in enumerate(found):
+    soak, made = soak_of(evidence, pool), list[Dot]()
+    middle = median([each.busbw for each in soak.intervals] or [0])
+    low, step = middle * (1 - LOW_PERCENT / 100), len(soak.intervals) // MOST_DOTS + 1
+    changes = sorted(event.at for node in soak.watched.values() for event in node.events)
+    for place, each in enumerate(soak.intervals):
         happened = bisect(changes, each.at) < bisect(changes, each.at + each.span)
         if each.busbw < low or happened or place % step == 0:
             at, text = datetime.fromtimestamp(each.at, UTC), f"{each.seconds:.0f} s of load"
@@ -467,29 +479,20 @@ def dots(evidence: Evidence, pool: str) -> list[Dot]:
 
 def _series(asked: Question) -> tuple[list[Interval], float]:
     """The intervals and their spread. Raises Untrusted where they are too few."""
-    found = intervals_of(asked.evidence, asked.name)
+    found = _soak_of(asked).intervals
     if len(found) < LEAST_INTERVALS or min(each.busbw for each in found) <= 0:
         raise Untrusted(f"{counted(len(found), 'interval')}, at least {LEAST_INTERVALS} are needed")
     return found, spread([each.busbw for each in found])
 
 
-def _watched(asked: Question) -> dict[str, Watched]:
-    """The samples of all workers. Raises Untrusted where a worker has none."""
-    found = watched_of(asked.evidence, asked.name)
+def _watched(asked: Question, *keys: str) -> dict[str, Watched]:
+    """The samples of all workers. Raises Untrusted where one has none, or has not read KEYS in the end."""
+    found = _soak_of(asked).watched
     if silent := [name for name in asked.pool.workers if name not in found or not found[name].times]:
         raise Untrusted(f"no samples of {listed(silent)}")
+    if dark := [name for name, node in found.items() if node.unread & {*keys}]:
+        raise Untrusted(f"{', '.join(keys)} could not be read on {listed(dark)}")
     return found
-
-
-def _events(asked: Question, begin: float = 0, end: float = float("inf"), of: str = "") -> list[str]:
-    """The events of all nodes in this time, as texts; of the kind OF, or of all."""
-    found = [
-        (each.at, f"{name}: {each.text} at {_at(each.at)}")
-        for name, node in watched_of(asked.evidence, asked.name).items()
-        for each in node.events
-        if begin <= each.at <= end and (each.kind == of if of else each.kind != "saturated")
-    ]
-    return [text for _, text in sorted(found)]
 
 
 def _at(time: float) -> str:
@@ -523,23 +526,22 @@ def soak_all(on: Running) -> dict[str, str]:
     notes, before = dict[str, str](), Evidence(on.folder)
     for pool in on.pools:
         first = before.judged("collectives", pool)
-        if first and (tables := first.tables.get("all_reduce")):
-            _soak(on, pool, max(round(INTERVAL_SECONDS / max(tables[0].seconds, 1e-6)), 1))
+        if first and (runs := first.runs.get("all_reduce")):
+            seconds = sum(amount(each.time) for each in runs[0].largest_row.measurements) / 1e6
+            _soak(on, pool, max(round(INTERVAL_SECONDS / max(seconds, 1e-6)), 1))
         else:
             notes[pool] = "the stage collectives has no complete all_reduce of this pool"
     return notes
 
 
 def _soak(on: Running, pool: str, iterations: int) -> None:
-    wanted, known = on.pools[pool], kept.Logs()
+    wanted, evidence = on.pools[pool], Evidence(on.folder)
     asked = 3600 * wanted.soak_hours
     while True:
-        so_far = kept.Stage(run=on.run, stage=SOAK, began=on.begun.began, ended=now())
-        # A log of many ranks takes seconds to judge, and a week has many.
-        done = Evidence(on.folder, so_far, known)
+        evidence.running = kept.Stage(run=on.run, stage=SOAK, began=on.begun.began, ended=now())
+        soak = Soak(evidence, pool)
         try:
-            jobs, intervals = segments_of(done, pool), intervals_of(done, pool)
-            watched = watched_of(done, pool)
+            jobs, intervals, watched = soak.segments, soak.intervals, soak.watched
         except Untrusted as error:
             on.say(f"warning: {error}")
             break
@@ -570,11 +572,8 @@ def _soak(on: Running, pool: str, iterations: int) -> None:
 
 def _run(on: Running, pool: str, part: str, segment: Segment, limit: int) -> None:
     """Run a job, or follow the one that an earlier call has left, and keep its log."""
-    folder, job, own = (
-        on.at(SOAK) / pool / part,
-        on.begun.job(SOAK, pool, part),
-        on.cluster.validation_of(pool),
-    )
+    folder, job = on.at(SOAK) / pool / part, on.begun.job(SOAK, pool, part)
+    own = on.cluster.validation_of(pool)
     made = validation_of(own, ["all_reduce"] * segment.runs, NCCL_DEBUG="WARN", NCCL_RUN_DIAGNOSTICS="1")
     size = {"min_bytes": own.max_bytes, "iterations": segment.iterations, "deadline_seconds": limit}
     begun_on = segment.nodes if any(each.run == job for each in find(on.api)) else ()
@@ -588,7 +587,8 @@ def _run(on: Running, pool: str, part: str, segment: Segment, limit: int) -> Non
         path, manifest = planned.objects({})[-1]
         status = on.api.get(f"{path}/{manifest['metadata']['name']}").get("status") or {}
         conditions = [each.get("lastTransitionTime") or "" for each in status.get("conditions") or ()]
-        note(ended=status.get("completionTime") or max(conditions, default="") or now())
+        ended = status.get("completionTime") or max(conditions, default="") or now()
+        note(ended=datetime.fromisoformat(ended))
 
     def say(text: str) -> None:
         on.say(text)
@@ -603,7 +603,7 @@ def _run(on: Running, pool: str, part: str, segment: Segment, limit: int) -> Non
     except CannotMeasure:
         if not failed:
             raise
-        note(ended=now(), failed=failed[0])
+        note(ended=datetime.fromisoformat(now()), failed=failed[0])
         keep_logs(folder)
 
 

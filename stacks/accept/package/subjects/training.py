@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from busbar.exits import NoVerdict
 from busbar.judge.archive import SOURCE, Archive
 from busbar.text import counted
 from stacks.accept.package import evidence as kept
-from stacks.accept.package.evidence import LOG_FILES, Untrusted, read_json
+from stacks.accept.package.evidence import LOG_FILES, Evidence, Untrusted, read_json
 from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import Planned, Running
 
@@ -21,16 +22,17 @@ OF_CHECKPOINT = ("checkpoint", "recovery")
 AGAIN = "raise proof.run of that stack, run `busbar up` for it, then this command again"
 
 
-def _verdict(asked: Question) -> Any:
+@lru_cache(maxsize=4)
+def _verdict(evidence: Evidence, pool: str) -> Any:
     """The verdict on the training run of a pool, judged again by its capability. Raises Untrusted."""
-    evidence, where = asked.evidence, f"training/{asked.name}"
+    where, workers = f"training/{pool}", evidence.begun.site.pools[pool].workers
     stage, archive = evidence.stage("training"), Archive(evidence.folder / where)
     if stage is None or not kept.has_log(archive):
         raise Untrusted("there is no complete log of the training run")
     with kept.judging(where):
         source = read_json(archive.folder / SOURCE)
-        if not {*source["expectation"]["nodes"]} <= {*asked.pool.workers}:
-            raise Untrusted(f"{where} ran on other nodes than workers of pool {asked.name}")
+        if not {*source["expectation"]["nodes"]} <= {*workers}:
+            raise Untrusted(f"{where} ran on other nodes than workers of pool {pool}")
         # An update of another stack runs it, between the begin of this run and the end of its stage.
         begin, at = kept.time_of(evidence.begun.began) - kept.SKEW_SECONDS, str(source["measured_at"])
         if not begin <= kept.time_of(at) <= stage.limits[1]:
@@ -41,7 +43,7 @@ def _verdict(asked: Question) -> Any:
 
 @kind("training.proof", "a training run passes every check of stacks/training", required=False)
 def _proof(asked: Question) -> Finding:
-    found = _verdict(asked)
+    found = _verdict(asked.evidence, asked.name)
     if not found.passed:
         return Finding(found.verdict, sentences(found.reasons, 2))
     busbw = f", all-reduce of gradients {found.busbw_gbps:.4g} GB/s" if found.busbw_gbps else ""
@@ -50,12 +52,12 @@ def _proof(asked: Question) -> Finding:
 
 @counting("training.nodes", "nodes that took part", required=False)
 def _nodes(asked: Question) -> Finding:
-    return asked.took_part({*_verdict(asked).expectation["nodes"]})
+    return asked.took_part({*_verdict(asked.evidence, asked.name).expectation["nodes"]})
 
 
 @kind("training.checkpoint", "all nodes resume from the checkpoint that one of them wrote", required=False)
 def _checkpoint(asked: Question) -> Finding:
-    checks = [each for each in _verdict(asked).checks if each.name in OF_CHECKPOINT]
+    checks = [each for each in _verdict(asked.evidence, asked.name).checks if each.name in OF_CHECKPOINT]
     bad = sorted((each for each in checks if each.status != "pass"), key=lambda each: each.status != "fail")
     if bad:
         return Finding("fail" if bad[0].status == "fail" else "unknown", bad[0].reason)

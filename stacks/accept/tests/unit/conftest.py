@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 import pytest
 
 from busbar.config.stackfile import StackFile
-from busbar.fabric.diagnosis.stages import StageLog
-from busbar.fabric.localise import Group
+from busbar.fabric.diagnosis import stages
 from busbar.judge.archive import Archive
+from busbar.judge.nccl import Expectation, judge_log, read_lines
 from busbar.judge.nccl.judgement import judge_archive
+from busbar.judge.nccl.log.reader import ParsedLog
 from stacks.accept.package import commands, document, evidence, running
-from stacks.accept.package.evidence import Machines, machine_of
+from stacks.accept.package.evidence import LOG_FILES, Machines, Parts
 from stacks.accept.package.verify import NAMESPACE, sign
 from stacks.accept.tests.unit import made
 
@@ -27,7 +30,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers(on: running.Running, at: str) -> Machines:
         workers = [name for pool in on.pools.values() for name in pool.workers]
         hosts = {
-            name: machine_of(made.host(int(name.rpartition("-")[2]))["also"])
+            name: Parts(**made.host(int(name.rpartition("-")[2]))["also"]).identity
             for name in workers
             if name.rpartition("-")[2].isdecimal()
         }
@@ -44,34 +47,34 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-_LOGS: dict[bytes, Any] = {}
-_GROUPS: dict[tuple[object, ...], tuple[Any, tuple[str, ...]]] = {}
+_KNOWN: dict[object, Any] = {}
 
 
 @pytest.fixture(autouse=True)
 def judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same log with the same record is judged once: nearly all logs of a test are those of `healthy`."""
-    judge_group = StageLog._judged
+    """The judge of the core is asked once for the same log: it depends on its arguments alone.
+
+    All code of this capability runs. `accepted` is made before, with the judge itself.
+    """
+
+    def once(key: object, judge: Callable[[], Any]) -> Any:
+        if key not in _KNOWN:
+            _KNOWN[key] = judge()
+        return _KNOWN[key]
 
     def of_archive(archive: Archive) -> Any:
-        files = sorted(path for path in archive.folder.iterdir() if path.is_file())
-        key = b"\0".join(part for path in files for part in (path.name.encode(), path.read_bytes()))
-        if key not in _LOGS:
-            _LOGS[key] = judge_archive(archive)
-        return _LOGS[key]
+        log, source = (archive.folder / name for name in LOG_FILES)
+        return once((log.read_bytes(), source.read_bytes()), lambda: judge_archive(archive))
 
-    def of_group(log: StageLog, group: Group) -> Any:
-        key = (*log._block, len(group.nodes), group.rail is None, log._slots, log._max_bytes)
-        if key not in _GROUPS:
-            known, log.hcas = log.hcas, ()
-            _GROUPS[key] = judge_group(log, group), log.hcas
-            log.hcas = known
-        found, hcas = _GROUPS[key]
-        log.hcas = log.hcas or hcas
-        return found
+    def of_block(lines: list[bytes]) -> Any:
+        return once(tuple(lines), lambda: read_lines(lines))
+
+    def of_log(log: ParsedLog, expectation: Expectation) -> Any:
+        return once((id(log), expectation.model_dump_json()), lambda: judge_log(log, expectation))
 
     monkeypatch.setattr(evidence, "judge_archive", of_archive)
-    monkeypatch.setattr(StageLog, "_judged", of_group)
+    monkeypatch.setattr(stages, "read_lines", of_block)
+    monkeypatch.setattr(stages, "judge_log", of_log)
 
 
 @pytest.fixture(scope="session")
@@ -80,10 +83,31 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.evidence(tmp_path_factory.mktemp("healthy"))
 
 
+def lent(good: Path, copy: Path) -> Iterator[Path]:
+    """The copy of a folder, in which whatever a test has changed is set right before the next one."""
+    if not copy.exists():
+        shutil.copytree(good, copy)
+    wanted, there = (
+        {path.relative_to(root): path.lstat() for path in root.rglob("*")} for root in (good, copy)
+    )
+    for path in sorted(there.keys() - wanted.keys(), reverse=True):
+        (copy / path).rmdir() if S_ISDIR(there[path].st_mode) else (copy / path).unlink()
+    for path, stat in wanted.items():
+        if S_ISDIR(stat.st_mode):
+            (copy / path).mkdir(exist_ok=True)
+        elif path not in there or any(getattr(stat, key) != getattr(there[path], key) for key in _SAME):
+            (copy / path).unlink(missing_ok=True)
+            shutil.copy2(good / path, copy / path)
+    yield copy
+
+
+_SAME = ("st_mode", "st_size", "st_mtime_ns")
+
+
 @pytest.fixture
-def folder(healthy: Path, tmp_path: Path) -> Path:
+def folder(healthy: Path) -> Iterator[Path]:
     """A copy."""
-    return Path(shutil.copytree(healthy, tmp_path / "acceptance"))
+    yield from lent(healthy, healthy.with_name("folder"))
 
 
 @pytest.fixture(scope="session")
@@ -104,14 +128,15 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def accepted(healthy: Path) -> Path:
     """The document of a healthy cluster. Not to be changed."""
-    document.write(healthy)
-    return healthy
+    folder = Path(shutil.copytree(healthy, healthy.with_name("accepted")))
+    document.write(folder)
+    return folder
 
 
 @pytest.fixture
-def written(accepted: Path, tmp_path: Path) -> Path:
+def written(accepted: Path) -> Iterator[Path]:
     """A copy with its document."""
-    return Path(shutil.copytree(accepted, tmp_path / "written"))
+    yield from lent(accepted, accepted.with_name("written"))
 
 
 @pytest.fixture

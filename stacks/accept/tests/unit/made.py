@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,10 +42,10 @@ from stacks.accept.package.evidence import (
     Evidence,
     Inventory,
     Machines,
+    Parts,
     Printed,
     Stage,
     files_of,
-    machine_of,
     sha256,
     write_json,
     write_packed,
@@ -52,7 +53,7 @@ from stacks.accept.package.evidence import (
 from stacks.accept.package.running import Running
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from stacks.accept.package.subjects import STAGES
-from stacks.accept.package.subjects.cabling import Fabric, write_design
+from stacks.accept.package.subjects.cabling import End, Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.package.subjects.paths import PATHS, Paths
 from stacks.accept.package.subjects.soak import SAMPLES
@@ -73,8 +74,13 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def site_of() -> tuple[Cluster, Site]:
-    """The cluster of WORKERS and its facts; one more worker is in quarantine."""
-    names = (*WORKERS, f"worker-{len(WORKERS) + 1}")
+    """The cluster of WORKERS and its facts, not to be changed; one more worker is in quarantine."""
+    return _site_of(WORKERS)
+
+
+@cache
+def _site_of(workers: tuple[str, ...]) -> tuple[Cluster, Site]:
+    names = (*workers, f"worker-{len(workers) + 1}")
     made = site(servers=1, workers={"h100": len(names)}, validation={"profile": "h100-ib-8x400"})
     for name, worker in zip(names, made["hosts"]["workers"], strict=True):
         worker["name"] = name
@@ -255,10 +261,9 @@ def cabling() -> Net:
 
 def design(net: Net) -> str:
     """The fabric as it is built, as a design."""
-    rails: dict[str, dict[str, int]] = {}
-    for name, guid in net.hcas.items():
-        rails.setdefault(name.split()[0], {})[name.split()[1]] = guid
-    return write_design(Fabric.read(net.text()), rails)
+    return write_design(
+        Fabric.read(net.text(), {End(*name.split()): guid for name, guid in net.hcas.items()})
+    )
 
 
 def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME) -> None:
@@ -422,7 +427,8 @@ def stage(folder: Path, name: str, **more: Any) -> None:
 def machines(folder: Path, name: str, change: Change = lambda hosts: None, **about: Any) -> None:
     """The workers as a stage has met them; CHANGE gets host -> machine."""
     hosts = {
-        worker: machine_of(host(number)["also"]).model_dump() for number, worker in enumerate(WORKERS, 1)
+        worker: Parts(**host(number)["also"]).identity.model_dump()
+        for number, worker in enumerate(WORKERS, 1)
     }
     change(hosts)
     met = Machines.model_validate({"run": RUN_NAME, "at": BEGAN, "hosts": hosts, **about})
@@ -474,12 +480,14 @@ def evidence(folder: Path) -> Path:
     return folder
 
 
+@cache
+def _rows(workers: tuple[str, ...]) -> dict[str, kinds.Row]:
+    return {row.id: row for row in contract.default(_site_of(workers)[1]).rows}
+
+
 def result(folder: Path, row: str) -> SimpleNamespace:
     """The result of one row."""
-    _, facts = site_of()
-    [only] = [each for each in contract.default(facts).rows if each.id == row]
-    hashes = document.hashes_of(files_of(folder))
-    return SimpleNamespace(**kinds.result(only, Evidence(folder), hashes))
+    return SimpleNamespace(**kinds.result(_rows(WORKERS)[row], Evidence(folder), {}))
 
 
 def judged(folder: Path, row: str, outcome: str, reason: str) -> SimpleNamespace:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.hosts import scripts
-from stacks.accept.package.evidence import machine_of
+from stacks.accept.package.evidence import Parts
 from stacks.accept.package.subjects import soak
 from stacks.accept.tests.unit import made
 from tests.support import h200
@@ -49,7 +49,7 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
         {"uuid": "GPU-1", "serial": "1652922000123", "vbios": "96.00.89.00.01", "ecc": "Enabled"},
         {"uuid": "GPU-2", "serial": "[N/A]", "vbios": "96.00.89.00.01", "ecc": "Disabled"},
     ]
-    assert (found["hcas"].pop()["vf"], len(machine_of(found).hcas)) == (True, 1)
+    assert (found["hcas"].pop()["vf"], len(Parts(**found).identity.hcas)) == (True, 1)
     assert found["hcas"] == [{"name": "mlx5_3", "port": 1, "guid": "b8ce:f603:00ab:12cd", "vf": False}]
     assert (found["nvlinks"], found["simulated"]) == (LINKS.rstrip("\n"), "")
 
@@ -80,7 +80,7 @@ def test_asked_before_a_stage_a_worker_tells_who_it_is_in_one_json_object(tmp_pa
     environment = {"PATH": "/usr/bin:/bin", "VERB": "ask", "NODE_NAME": "worker-1", "DMI": str(tmp_path)}
     done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert (found["serial"], machine_of(found).machine) == ("SN-7", found["machine"])
+    assert (found["serial"], Parts(**found).identity.machine) == ("SN-7", found["machine"])
 
 
 # A GPU at its power limit, and one that is throttled by heat.

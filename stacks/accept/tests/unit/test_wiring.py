@@ -27,8 +27,10 @@ NODES = 8
 RAILS = {
     f"gpu-{node}": {f"mlx5_{hca}": 0xB83F0000 + 16 * node + hca for hca in range(4)} for node in range(NODES)
 }
+HCAS = {End(node, hca): guid for node, hcas in RAILS.items() for hca, guid in hcas.items()}
 # Two rail groups of four nodes.
 GROUPS = {f"gpu-{node}": f"su-{node // 4}" for node in range(NODES)}
+REAL_HCAS = {End("worker-1", "mlx5_0"): 0xB83FABCD12340001, End("worker-2", "mlx5_0"): 0xB83FABCD12340002}
 REAL = Path(__file__).with_name("ibnetdiscover.txt").read_text()
 
 
@@ -43,41 +45,39 @@ def net() -> Net:
 def built(change: Callable[[Net], object]) -> Fabric:
     found = net()
     change(found)
-    return Fabric.read(found.text())
+    return Fabric.read(found.text(), HCAS)
 
 
 def by_design(fabric: Fabric, *, ports: bool = True) -> list[str]:
-    rows = read_design(write_design(Fabric.read(net().text()), RAILS))
-    kept = (
-        rows if ports else {near: End(far.at, "") for near, far in rows.items() if not near.port.isdecimal()}
-    )
-    hcas, between = of_design(fabric, kept, RAILS)
+    rows = read_design(write_design(Fabric.read(net().text(), HCAS)))
+    kept = rows if ports else {near: End(far.at, "") for near, far in rows.items() if not near.is_switch}
+    hcas, between = of_design(fabric, kept, HCAS)
     return [*faults(fabric, hcas), *faults(fabric, between)]
 
 
 def by_groups(fabric: Fabric) -> list[str]:
-    cables, open_ = of_groups(fabric, GROUPS, RAILS)
+    cables, open_ = of_groups(fabric, GROUPS, HCAS)
     assert open_ == []
     return [*faults(fabric, cables)]
 
 
 def test_the_output_of_the_real_tool_is_read() -> None:
     """ibnetdiscover 44 on ibsim: a narrow HCA, an uplink, a managed switch, an aggregation node of SHARP."""
-    found = Fabric.read(REAL)
+    found, (first, second) = Fabric.read(REAL, REAL_HCAS), REAL_HCAS
     assert found.names == {"S-0000000000200000": "leaf0", "S-0000000000200010": "spine0"}
-    assert found.hcas[0xB83FABCD12340001] == Link(End("leaf0", "1"), "8xHDR", 400)
-    assert found.hcas[0xB83FABCD12340002] == Link(End("leaf0", "2"), "1xHDR", 50)
-    assert found.links[End("leaf0", "36")] == Link(End("spine0", "1"), "8xHDR", 400)
+    assert found.links[first] == Link(End("leaf0", "1"), "8xHDR", 400)
+    assert found.links[second] == Link(End("leaf0", "2"), "1xHDR", 50)
+    assert found.between[End("leaf0", "36")] == Link(End("spine0", "1"), "8xHDR", 400)
 
 
 @pytest.mark.parametrize("speed", ["4xNDR", "4xXDR", "2xHDR", "4xFDR10"])
 def test_speeds_are_counted_as_sysfs_counts_them(speed: str) -> None:
     rate = {"4xNDR": 400, "4xXDR": 800, "2xHDR": 100, "4xFDR10": 40}[speed]
-    assert Fabric.read(REAL.replace("8xHDR", speed)).hcas[0xB83FABCD12340001].gbps == rate
+    assert Fabric.read(REAL.replace("8xHDR", speed), REAL_HCAS).links[End("worker-1", "mlx5_0")].gbps == rate
 
 
 def test_switches_of_one_name_are_told_apart_by_their_guids() -> None:
-    found = Fabric.read(REAL.replace('"leaf0"', '"Quantum"').replace("MF0;spine0:MQM9700/U1", "Quantum"))
+    found = Fabric.read(REAL.replace('"leaf0"', '"Quantum"').replace("MF0;spine0:MQM9700/U1", "Quantum"), {})
     assert sorted(found.names.values()) == ["S-0000000000200000", "S-0000000000200010"]
 
 
@@ -136,7 +136,7 @@ def test_a_cable_that_is_out_or_beside_another_rail_is_named_with_its_place(
 def test_an_uplink_that_is_out_is_named_by_the_design_and_by_the_peers_of_its_leaf() -> None:
     fabric = built(lambda net: net.unplug(("leaf-0-2", 6)))
     assert by_design(fabric) == ["leaf-0-2 port 6 has no link, expected spine-1 port 3"]
-    assert [*few_uplinks(fabric, {each.end.at for each in fabric.hcas.values()})] == [
+    assert [*few_uplinks(fabric, {each.end.at for each in fabric.links.values()})] == [
         "leaf-0-2 has 1 uplinks, its peers have 2"
     ]
 
@@ -157,16 +157,16 @@ def test_a_rail_of_which_no_leaf_has_most_nodes_has_no_expected_place() -> None:
         net.swap(hca(0, 0), hca(0, 1))
         net.swap(hca(1, 0), hca(1, 2))
 
-    _, open_ = of_groups(built(spread), GROUPS, RAILS)
+    _, open_ = of_groups(built(spread), GROUPS, HCAS)
     assert open_ == ["mlx5_0 of su-0"]
 
 
 def test_a_design_may_name_a_switch_by_its_guid() -> None:
     fabric = built(lambda net: None)
-    text = write_design(fabric, RAILS)
+    text = write_design(fabric)
     for each, name in fabric.names.items():
         text = text.replace(name, each)
-    assert [*faults(fabric, of_design(fabric, read_design(text), RAILS)[0])] == []
+    assert [*faults(fabric, of_design(fabric, read_design(text), HCAS)[0])] == []
 
 
 def test_a_port_guid_is_the_last_half_of_a_gid() -> None:
@@ -204,4 +204,4 @@ def test_a_design_that_is_not_valid_is_refused_with_one_sentence(text: str, why:
 @pytest.mark.parametrize("text", ["", "\x7fELF" * 1000, "[" * 100_000, "x\n" * 1_000_000, "x" * (17 << 20)])
 def test_a_text_without_switches_is_refused_with_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="ibnetdiscover printed"):
-        Fabric.read(text)
+        Fabric.read(text, {})
