@@ -20,10 +20,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stacks.accept.package import document
+from stacks.accept.package.document import verify
 from stacks.accept.package.evidence import Evidence, files_of
 from stacks.accept.package.kinds import KINDS, Question, Row
 from stacks.accept.package.subjects import STAGES
-from stacks.accept.package.verify import verify
 from stacks.accept.tests.unit import made
 
 # Stages of which a site may have no program, or the command names no folder.

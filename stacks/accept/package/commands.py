@@ -188,12 +188,11 @@ def sign(folder: Document, key: Key) -> None:
     Exit code 0: signed, whatever the verdict is; 1: the folder is not a whole document, the key does not
     sign, or no ssh-keygen; 2: the folder cannot be read.
     """
-    from stacks.accept.package import verify as verifying
-    from stacks.accept.package.document import headline
+    from stacks.accept.package import document
 
-    found = verifying.verify(folder, None)
-    print_text(f"signed: {verifying.sign(folder, key)}")
-    print_text(f"what it says: {headline(found.again)}")
+    found = document.verify(folder, None)
+    print_text(f"signed: {document.sign(folder, key)}")
+    print_text(f"what it says: {document.headline(found.again)}")
 
 
 def verify(
@@ -213,10 +212,9 @@ def verify(
     """
     from busbar.writing import write_whole
     from stacks.accept.package import document
-    from stacks.accept.package import verify as verifying
     from stacks.accept.package.evidence import Evidence
 
-    found = verifying.verify(
+    found = document.verify(
         folder, signers, agreed=criteria, signed_by=signed_by or (), cluster_id=cluster_id, machines=machines
     )
     again = found.again

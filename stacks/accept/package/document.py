@@ -1,27 +1,48 @@
-"""The document: it is computed from its evidence alone, when it is written and when it is verified."""
+"""The document: it is computed from its evidence alone, when it is written and when it is verified.
+
+Whoever signs it signs the list of the sums of its files.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from markupsafe import Markup
 
 from busbar import __version__
+from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse, NoVerdict
 from busbar.fabric.diagnosis.page import Cells, cells_of, heat_map
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg, series_svg, template
 from busbar.release import commit
+from busbar.text import listed
 from busbar.writing import write_whole
+from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import kinds
-from stacks.accept.package.evidence import Evidence, Untrusted, files_of, or_none, sha256
+from stacks.accept.package.evidence import (
+    FOLDER,
+    RUN,
+    Evidence,
+    Untrusted,
+    digest_of,
+    files_of,
+    or_none,
+    read_json,
+    sha256,
+)
 from stacks.accept.package.subjects import STAGES
+from stacks.accept.package.subjects.inventory import NO_VALUE
 from stacks.accept.package.subjects.nodes import known_of
 from stacks.accept.package.subjects.soak import dots
 
@@ -32,6 +53,17 @@ SCHEMA = 2
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
 WORDS = {"accepted": "Accepted on", "refused": "Refused; passed are", "undecided": "Not decided; passed are"}
+
+NAMESPACE = "acceptance@busbar"
+MAX_BYTES = 16 << 10
+SECONDS = 60
+_SIGNATURE = re.compile(rf"{SIGNATURES}/[0-9a-f]{{32}}\.sig")
+# The limit is that of all files together: zstd may make GB of a few KB.
+MAX_UNPACKED = 2 << 30
+# Every release reads these from the evidence; all else is judged.
+FACTS = (
+    "schema", "run", "stack", "cluster", "cluster_id", "began", "ended", "criteria", "sum", "files", "nodes",
+)  # fmt: skip
 
 
 def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
@@ -94,7 +126,7 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         "holds_on": len(workers.keys() - left_out.keys()),
         "bought": len(workers) + len(quarantined),
         "nodes": {name: {"pool": pool, **_node(evidence, name)} for name, pool in workers.items()},
-        "sum": hashlib.sha256(_sums(hashes).encode()).hexdigest(),
+        "sum": hashlib.sha256(sums_of(hashes).encode()).hexdigest(),
         "rows": found,
         "files": dict(hashes),
     }
@@ -175,6 +207,11 @@ def hashes_of(files: Mapping[str, Path]) -> dict[str, str]:
     }
 
 
+def sums_of(hashes: Mapping[str, str]) -> str:
+    """The text of SHA256SUMS."""
+    return "".join(f"{digest}  {path}\n" for path, digest in hashes.items())
+
+
 def is_listed(path: str) -> bool:
     """Whether a file stands in SHA256SUMS: each but that one and the signatures of it."""
     return path != SUMS and not path.startswith(f"{SIGNATURES}/")
@@ -193,12 +230,254 @@ def write(folder: Path) -> dict[str, Any]:
     for name, text in texts.items():
         write_whole(folder / name, text)
     hashes = {path: sha256(file) for path, file in files_of(folder).items() if is_listed(path)}
-    write_whole(folder / SUMS, _sums(hashes))
+    write_whole(folder / SUMS, sums_of(hashes))
     # Others read it too. The records of jobs are made for their owner alone.
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return found
 
 
-def _sums(hashes: Mapping[str, str]) -> str:
-    return "".join(f"{digest}  {path}\n" for path, digest in hashes.items())
+@dataclass(frozen=True)
+class Signature:
+    """A signature. `state`: bad: of other data, or another namespace; unknown: nobody vouches for the key.
+
+    `principal`: the name that allowed_signers gives to a good one.
+    """
+
+    state: Literal["good", "bad", "unknown"]
+    text: str
+    principal: str = ""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The result of a verification.
+
+    `refusals`: what is not as agreed, as sentences. `differences`: rows that this release judges otherwise.
+    `unsigned`: signers that were asked for, without a good signature.
+    """
+
+    stored: Mapping[str, Any]
+    again: Mapping[str, Any]
+    same_release: bool
+    differences: list[str]
+    signatures: list[Signature]
+    unsigned: list[str]
+    refusals: list[str]
+
+    @property
+    def exit_code(self) -> int:
+        """0: accepted, signed by known signers, the same when judged again; 1: refused; 2: not decided."""
+        verdicts = [self.stored.get("verdict"), self.again["verdict"]]
+        is_forged = self.same_release and self.differences
+        is_bad = any(each.state == "bad" for each in self.signatures)
+        if "refused" in verdicts or is_forged or is_bad or self.refusals:
+            return FAILED
+        is_signed = any(each.state == "good" for each in self.signatures) and not self.unsigned
+        return DONE if verdicts == ["accepted"] * 2 and is_signed and not self.differences else NO_VERDICT
+
+
+def verify(
+    folder: Path,
+    signers: Path | None,
+    *,
+    agreed: Path | None = None,
+    signed_by: Sequence[str] = (),
+    cluster_id: str | None = None,
+    machines: Path | None = None,
+) -> Verified:
+    """Verify the document in FOLDER. Raises Untrusted, in one sentence, for a folder that is refused.
+
+    AGREED: the buyer's criteria. MACHINES: a file with the id of a machine, or the serial of it or of one of
+    its parts, per line. Raises NoVerdict where the folder cannot be read.
+    """
+    files = files_of(folder)
+    signatures = check_files(files)
+    stored = read_json(files[ACCEPTANCE])
+    if not isinstance(stored, dict):
+        raise Untrusted(f"{ACCEPTANCE} is not a JSON object")
+    if (schema := stored.get("schema")) != SCHEMA:
+        why = f"has the schema {schema!r}, expected {SCHEMA}"
+        raise Untrusted(f"{ACCEPTANCE} {why}. Fix: verify it with the busbar that wrote it")
+    if stored.get("files") != hashes_of(files):
+        raise Untrusted(f"{ACCEPTANCE}: `files` is not that of the evidence")
+    try:
+        again, texts = contents(folder)
+        begun = Evidence(folder).begun
+    except Misuse as error:  # of its criteria
+        raise Untrusted(str(error)) from None
+    same = stored.get("busbar") == again["busbar"] and begun.busbar == release()
+    if same and (hidden := [each for each in contract.offered(begun.site) if each not in begun.rows]):
+        raise Untrusted(f"{FOLDER}/{RUN} hides rows of its release: {listed(hidden)}")
+    differences = _compare(stored, again, same=same)
+    for path, text in texts.items() if same and not differences else ():
+        if files[path].read_text(encoding="utf-8", errors="replace") != text:
+            raise Untrusted(f"{path} is not what its evidence gives")
+    found = [_signature(files[name], files[SUMS].read_bytes(), signers) for name in signatures]
+    good = {each.principal for each in found if each.state == "good"}
+    unsigned = [name for name in signed_by if name not in good]
+    refusals: list[str] = []
+    if agreed:
+        refusals += contract.differences(contract.parse(agreed), contract.parse(folder / CRITERIA))
+    if cluster_id and again["cluster_id"] != cluster_id:
+        refusals.append(f"the cluster has the id {again['cluster_id']}, expected {cluster_id}")
+    refusals += _other_machines(machines, again["nodes"]) if machines else []
+    return Verified(stored, again, same, differences, found, unsigned, refusals)
+
+
+def _other_machines(file: Path, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The nodes that FILE does not list, and its entries that no node has. Raises Misuse."""
+    try:
+        text = re.sub("#.*", "", file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{file}: {error}") from None
+    # /etc/machine-id is kept as a digest.
+    entries = {
+        entry: {entry.lower(), digest_of(entry)} for line in text.splitlines() if (entry := line.strip())
+    }
+    if not entries:
+        raise Misuse(f"{file}: no machine is listed. Fix: a machine id or a serial per line")
+    found = {name: _names(node) for name, node in nodes.items()}
+    wanted, there = set().union(*entries.values()), set().union(*found.values())
+    for name, names in found.items():
+        if not names & wanted:
+            yield f"{name} (machine id {nodes[name]['machine']}) is not in {file}"
+    for entry, names in entries.items():
+        if not names & there:
+            yield f"{file}: no node of the folder has {entry}"
+
+
+def _names(node: Mapping[str, Any]) -> set[str]:
+    """Whatever identifies a node: its machine id and serial, and those of its parts."""
+    parts = [*node.get("gpus", ()), *node.get("hcas", ())]
+    found = [node.get("machine"), node.get("serial")]
+    found += [part.get(key) for part in parts for key in ("uuid", "serial", "guid")]
+    return {str(each).lower() for each in found if each and each not in NO_VALUE}
+
+
+def check_files(files: Mapping[str, Path]) -> list[str]:
+    """Compare the files with SHA256SUMS; the names of the signatures. Raises Untrusted."""
+    signatures = [path for path in files if path.startswith(f"{SIGNATURES}/")]
+    for path in signatures:
+        if not _SIGNATURE.fullmatch(path) or files[path].stat().st_size > MAX_BYTES:
+            raise Untrusted(f"{path!r} is not a signature that busbar writes")
+    if SUMS not in files:
+        raise Untrusted(f"{SUMS} is missing: this is not the document of an acceptance")
+    text = files[SUMS].read_text(encoding="utf-8", errors="replace")
+    wanted = {path: digest for digest, _, path in (line.partition("  ") for line in text.splitlines())}
+    there = {path: sha256(file) for path, file in files.items() if is_listed(path)}
+    for path in sorted({*wanted, *there, ACCEPTANCE, CRITERIA, REPORT}):
+        if path not in there:
+            raise Untrusted(f"{path[:200]!r} is missing")
+        if path not in wanted:
+            raise Untrusted(f"{path!r} is not listed in {SUMS}")
+        if wanted[path] != there[path]:
+            raise Untrusted(f"{path!r} has another sha256 than in {SUMS}: it was changed")
+        if path not in (ACCEPTANCE, CRITERIA, REPORT) and not path.startswith(f"{FOLDER}/"):
+            raise Untrusted(f"{path!r} is no file of an acceptance")
+    if text != sums_of(there):
+        raise Untrusted(f"{SUMS} does not have each file once with its sha256")
+    size = 0
+    for path in there:
+        size += _unpacked_size(files[path], MAX_UNPACKED - size)
+        if size > MAX_UNPACKED:
+            raise Untrusted(f"the evidence unpacks to more than {MAX_UNPACKED >> 20} MiB")
+    return signatures
+
+
+def _unpacked_size(file: Path, most: int) -> int:
+    """The size of a file, also unpacked, which is read only until it is above MOST. Raises Untrusted."""
+    if file.suffix != ".zst":
+        return file.stat().st_size
+    size = 0
+    try:
+        with ZstdFile(file) as packed:
+            while size <= most and (chunk := packed.read(1 << 20)):
+                size += len(chunk)
+    except Exception as error:  # ZstdError, EOFError and what else damaged data give
+        raise Untrusted(f"{file.name} cannot be unpacked: {type(error).__name__}") from None
+    return size
+
+
+def _compare(stored: Mapping[str, Any], again: Mapping[str, Any], *, same: bool) -> list[str]:
+    """Compare the document with its evidence; the rows that are judged otherwise. Raises Untrusted.
+
+    SAME: this release has written it, so that each of its values must be the same.
+    """
+    try:
+        before = {row["id"]: (row["result"], row.get("reason")) for row in stored["rows"]}
+    except (KeyError, TypeError, AttributeError):
+        before = {}
+    now = {row["id"]: (row["result"], row["reason"]) for row in again["rows"]}
+    if before.keys() != now.keys():
+        raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria")
+    found = [
+        f"{name}: was {before[name][0]} ({before[name][1]}), is {now[name][0]} ({now[name][1]})"
+        for name in now
+        if before[name][0] != now[name][0]
+    ]
+    for key in FACTS if found or not same else sorted(again.keys() | stored.keys()):
+        if stored.get(key) != again.get(key):
+            raise Untrusted(f"{ACCEPTANCE}: `{key[:80]}` is not that of the evidence")
+    return found
+
+
+def sign(folder: Path, key: Path) -> Path:
+    """Sign the document with a private key, or with the public key of one in ssh-agent. Raises Failed."""
+    public = key.with_name(f"{key.name}.pub")
+    key = public if not key.exists() and public.exists() else key
+    # The data goes in on stdin: given a file name, ssh-keygen may exit with 0 and write nothing.
+    done = _ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, data=(folder / SUMS).read_bytes())
+    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        said = (done.stderr or done.stdout).decode("utf-8", "replace")
+        fix = f"ssh-add {key.with_suffix('') if key.suffix == '.pub' else key}, and name its public key"
+        fix = f"chmod 600 {key}" if "too open" in said else fix
+        raise Failed(f"{key}: ssh-keygen did not sign: {_said(done)}. Fix: {fix}")
+    path = folder / SIGNATURES / f"{hashlib.sha256(_signer(done.stdout)).hexdigest()[:32]}.sig"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(done.stdout)
+    path.chmod(0o644)
+    return path
+
+
+def _signer(signature: bytes) -> bytes:
+    """The public key in a signature (PROTOCOL.sshsig); a certificate of a key is another one than the key."""
+    blob = base64.b64decode(b"".join(signature.splitlines()[1:-1]))
+    length = int.from_bytes(blob[10:14])
+    return blob[14 : 14 + length]
+
+
+def _signature(file: Path, data: bytes, signers: Path | None) -> Signature:
+    about = ("-n", NAMESPACE, "-s", str(file))
+    valid = _ssh_keygen("-Y", "check-novalidate", *about, data=data)
+    if valid.returncode:
+        return Signature("bad", f"not of these data in the namespace {NAMESPACE}: {_said(valid)}")
+    key = next(iter(re.findall(r"SHA256:[A-Za-z0-9+/]+", valid.stdout.decode("utf-8", "replace"))), "?")
+    if signers is None:
+        return Signature("unknown", f"key {key}: no signers are known. Fix: --signers FILE")
+    found = _ssh_keygen("-Y", "find-principals", "-s", str(file), "-f", str(signers), data=b"")
+    principal = found.stdout.decode("utf-8", "replace").splitlines()
+    if found.returncode or not principal:
+        return Signature("unknown", f"key {key}: {_said(found)}")
+    given = ("-f", str(signers), "-I", principal[0])
+    verified = _ssh_keygen("-Y", "verify", *given, *about, data=data)
+    if verified.returncode:
+        return Signature("unknown", f"key {key} of {principal[0]}: {_said(verified)}")
+    return Signature("good", f"{principal[0]}, key {key}", principal[0])
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    text = (done.stderr or done.stdout).decode("utf-8", "replace")
+    told = [line for line in text.splitlines() if "@@@" not in line and not line.startswith("Signing data")]
+    return " ".join(" ".join(told).split())[:300] or f"exit code {done.returncode}"
+
+
+def _ssh_keygen(*words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["ssh-keygen", *words], input=data, capture_output=True, timeout=SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise NoVerdict("ssh-keygen is not on PATH. Fix: install OpenSSH's client (openssh-client)") from None
+    except subprocess.TimeoutExpired:
+        raise NoVerdict(f"ssh-keygen timed out after {SECONDS} s") from None

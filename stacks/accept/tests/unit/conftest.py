@@ -18,8 +18,8 @@ from busbar.judge.nccl import Expectation, judge_log, read_lines
 from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.log.reader import ParsedLog
 from stacks.accept.package import commands, document, evidence, running
+from stacks.accept.package.document import NAMESPACE, sign
 from stacks.accept.package.evidence import LOG_FILES, Machines, Parts
-from stacks.accept.package.verify import NAMESPACE, sign
 from stacks.accept.tests.unit import made
 
 

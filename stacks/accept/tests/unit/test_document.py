@@ -17,9 +17,9 @@ import pytest
 from busbar.exits import Failed, NoVerdict
 from busbar.fabric.localise import Known, plan_rails
 from stacks.accept.package import document, kinds
+from stacks.accept.package.document import NAMESPACE, Verified, _signer, sign, verify
 from stacks.accept.package.evidence import Untrusted, read_json, write_json
 from stacks.accept.package.subjects.collectives import RUNS
-from stacks.accept.package.verify import NAMESPACE, Verified, _signer, sign, verify
 from stacks.accept.tests.page import PICTURE, picture
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar

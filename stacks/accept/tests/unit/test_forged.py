@@ -14,9 +14,9 @@ import yaml
 
 from busbar.exits import Failed
 from stacks.accept.package import document
+from stacks.accept.package.document import sign, verify
 from stacks.accept.package.evidence import files_of, read_json, write_json
 from stacks.accept.package.site import COLLECTIVES
-from stacks.accept.package.verify import sign, verify
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 

@@ -16,9 +16,8 @@ import pytest
 
 from busbar.exits import Failed, Misuse
 from stacks.accept.package import document
-from stacks.accept.package import verify as verifying
+from stacks.accept.package.document import sign, verify
 from stacks.accept.package.evidence import Untrusted, files_of, read_json, write_json, write_packed
-from stacks.accept.package.verify import sign, verify
 from stacks.accept.tests.unit import made
 
 FOLDERS = 1000
@@ -99,7 +98,7 @@ def test_a_forged_folder_is_refused_also_where_its_signature_is_good(
     signed: Path, keys: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change, why = FORGED[name]
-    monkeypatch.setattr(verifying, "MAX_UNPACKED", 2 << 20)
+    monkeypatch.setattr(document, "MAX_UNPACKED", 2 << 20)
     change(signed)
     made.sums(signed)
     sign(signed, keys / "seller")
