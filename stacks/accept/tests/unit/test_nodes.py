@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from busbar import __version__
-from busbar.config import load
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
-from busbar.fabric.localise import Group, Known, plan_rails
 from busbar.release import commit
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
@@ -26,7 +24,6 @@ from stacks.accept.package.site import Site as Facts
 from stacks.accept.package.subjects import nodes
 from stacks.accept.tests.unit import made
 from stacks.accept.tests.unit.test_run import preempting
-from tests.support.clusters import site
 from tests.unit.fabric.diagnosis.site import Site
 from tests.unit.fabric.measure.foreign import gpu_node, holder
 
@@ -146,39 +143,6 @@ def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:
     assert api.left == []
 
 
-def pairs(folder: Path, **more: Any) -> None:
-    made.groups(folder, "pairs", "000", [Group("A", 1, "in_group", made.WORKERS)], **more)
-
-
-def test_a_pair_below_the_expected_busbw_names_no_node_alone(folder: Path) -> None:
-    pairs(folder, share=lambda group: 0.8)
-    found = made.result(folder, "pairs.h100.slow")
-    assert (found.result, found.nodes) == ("fail", [])
-    assert "one of worker-1, worker-2: 320 of 400 GB/s" in found.reason
-
-
-def test_all_rails_below_the_expected_busbw_fail(folder: Path) -> None:
-    groups = plan_rails(made.WORKERS, {}, Known(), rails=8)
-    made.groups(folder, "rails", "000", groups, lambda group: 0.8)
-    assert made.result(folder, "rails.h100.slow").reason.startswith("all rails: the median run reaches 80%")
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda folder: shutil.copytree(
-            folder / FOLDER / "rails/h100/000", folder / FOLDER / "pairs/h100/001"
-        ),
-        lambda folder: pairs(folder, change=lambda each: each.update(complete=False)),
-        lambda folder: pairs(folder, change=lambda each: each.update(expectation=[])),
-        lambda folder: (folder / FOLDER / "pairs/h100/000/nccl.log.zst").write_bytes(b"no log"),
-    ],
-)
-def test_without_its_own_whole_logs_a_row_is_unknown(folder: Path, spoil: Callable[[Path], Any]) -> None:
-    spoil(folder)
-    assert made.result(folder, "pairs.h100.slow").result == "unknown"
-
-
 @pytest.mark.slow
 def test_after_the_soak_each_node_and_its_pairs_run_once_more(accepted: Any) -> None:
     found = accepted({})
@@ -189,13 +153,3 @@ def test_after_the_soak_each_node_and_its_pairs_run_once_more(accepted: Any) -> 
     names = {name for group in pairs.results for name in group.nodes}
     assert names == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"} == {group.nodes[0] for group in alone.results}
     assert found.site.api.left == []
-
-
-def test_over_tcp_no_rail_is_required() -> None:
-    config = site(workers={"h100": 2}, validation={"transport": "socket", "expected_busbw_gbps": 0.02})
-    rows = {row.id: row.required for row in contract.default(Facts.of("dev", load(config))).rows}
-    assert (rows["rails.h100.slow"], rows["nvlink.h100.hcas"], rows["pairs.h100.slow"]) == (
-        False,
-        False,
-        True,
-    )

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from busbar.exits import Misuse, NoVerdict
-from busbar.fabric.localise import Group
 from busbar.kube.client import ApiError, JsonObject
 from busbar.zstd import ZstdFile
 from stacks.accept.package import document
@@ -90,154 +89,6 @@ def test_a_lasting_loss_is_a_drift() -> None:
     assert 0.02 < loss < 0.04 and noise < 0.02
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "result"),
-    [
-        ("wobble", [*HEALTHY[:6], 370.0, 370.0, *HEALTHY[:4]], "fail"),
-        ("wobble", [*HEALTHY[:6], 370.0, *HEALTHY[:5]], "pass"),
-        ("wobble", [370.0, 400.0] * 6, "unknown"),
-        ("wobble", [*HEALTHY[:6], 340.0, *HEALTHY[:5]], "fail"),
-        ("drift", [390.0 - n for n in range(12)], "fail"),
-        ("drift", [370.0, 400.0] * 6, "unknown"),
-        ("drift", HEALTHY[:9], "unknown"),
-        ("wobble", HEALTHY[:9], "unknown"),
-        ("hours", HEALTHY[:11], "unknown"),
-    ],
-)
-def test_the_series_decides(folder: Path, kind: str, values: list[float], result: str) -> None:
-    made.segment(folder, values)
-    assert row(folder, kind).result == result, row(folder, kind).reason
-
-
-REPORTED = {"xids": ["NVRM: Xid (PCI:0000:18:00): 79, pid=1"]}
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "text"),
-    [
-        ("links", [(60, port("link_downed", 1))], "link_downed of mlx5_3 port 1 grew by 1"),
-        ("links", [(60, port("local_link_integrity_errors", 2))], "local_link_integrity_errors of mlx5_3"),
-        ("counters", [(60, port("symbol_error", 60)), (3000, port("symbol_error", 130))], "grew by 130 in"),
-        ("gpus", [(60, REPORTED)], "worker-2: NVRM: Xid (PCI:0000:18:00): 79"),
-        ("gpus", [(60, {"gpus": [["0000:18:00.0", 3, 0]]})], "GPU 0000:18:00.0 has 3 uncorrected ECC errors"),
-        ("gpus", [(60, {"nvlink": "GPU 0:\n Link 0: Replay Errors: 3"})], "NVLink errors: Link 0: Replay"),
-        ("throttling", [(60, {"gpus": [["0000:18:00.0", 0, 0x40]]})], "GPU 0000:18:00.0 is throttled: heat"),
-        ("reboots", [(60, {"boot": "c"})], "worker-2: rebooted at 11-23 01:01:00"),
-        ("reboots", [(60, {"k3s": "j"})], "worker-2: K3s restarted"),
-        ("slowest", [(60, {"heat": [88, 1800]})], "worker-2: 1800 MHz, the others 1980"),
-    ],
-)  # fmt: skip
-def test_a_change_in_the_samples_of_a_node_is_named(folder: Path, kind: str, changes: Any, text: str) -> None:
-    made.samples(folder, "worker-2", *changes)
-    made.judged(folder, f"soak.h100.{kind}", "fail", text)
-
-
-@pytest.mark.parametrize(
-    ("before", "changes", "result", "text"),
-    [
-        (7, [(60, {"boot": "c", **port("link_downed", 9)})], "pass", "nothing in the samples"),
-        (200, [(60, port("link_downed", 2))], "fail", "grew by 2"),
-        (255, [], "unknown", "perfquery -R"),
-    ],
-)
-def test_a_counter_from_before_the_soak_or_a_reboot_is_no_growth_and_a_saturated_one_is_unknown(
-    folder: Path, before: int, changes: Any, result: str, text: str
-) -> None:
-    made.samples(folder, "worker-2", *changes, **port("link_downed", before))
-    made.judged(folder, "soak.h100.links", result, text)
-
-
-OF_SAMPLES = ("links", "gpus", "throttling", "reboots", "counters", "slowest")
-
-
-@pytest.mark.parametrize("kind", [*OF_SAMPLES, "hours"])
-def test_a_row_of_samples_is_unknown_without_those_of_a_node(folder: Path, kind: str) -> None:
-    (folder / "evidence/soak/h100/worker-2.samples.zst").unlink()
-    made.judged(folder, f"soak.h100.{kind}", "unknown", "worker-2")
-
-
-@pytest.mark.parametrize("kind", OF_SAMPLES)
-def test_what_could_not_be_read_is_unknown(folder: Path, kind: str) -> None:
-    key = {"links": "ports", "counters": "ports", "reboots": "k3s", "slowest": "heat"}.get(kind, "gpus")
-    unread: dict[str, Any] = {key: None}
-    made.samples(folder, "worker-2", (30, unread), **unread)
-    assert row(folder, kind).result == "unknown"
-
-
-def test_hours_without_samples_do_not_count(folder: Path) -> None:
-    with ZstdFile(folder / "evidence/soak/h100/worker-2.samples.zst") as file:
-        lines = file.read().decode().splitlines(keepends=True)
-    made.samples_text(folder, "worker-2", "".join(lines[:60]))
-    found = row(folder, "hours")
-    assert (found.result, 0.3 < found.value < 0.6) == ("unknown", True)
-
-
-def test_a_job_that_failed_fails_the_load(folder: Path) -> None:
-    made.segment(
-        folder, change=lambda record: record.update(outcome={"succeeded": False, "reasons": ["OOM"]})
-    )
-    assert row(folder, "load").result == "fail"
-
-
-def test_a_job_with_fewer_intervals_or_nodes_than_planned_is_named(folder: Path) -> None:
-    made.segment(folder, runs=14)
-    assert row(folder, "load").reason == "job 1: 12 of 14 intervals"
-
-
-def test_an_interval_that_wobbles_is_named_with_what_happened_meanwhile(folder: Path) -> None:
-    made.segment(folder, [*HEALTHY[:6], 360.0, 360.0, *HEALTHY[:4]])
-    made.samples(folder, "worker-2", (1900, {"gpus": [["0000:18:00.0", 0, 0x20]]}))
-    assert "meanwhile worker-2: GPU 0000:18:00.0 is throttled: heat (soft" in row(folder, "wobble").reason
-
-
-def _copy(folder: Path) -> None:
-    own = folder / "evidence/soak/h100"
-    shutil.copytree(own / "000", own / "001")
-
-
-Forge = Any
-_FLOOD = [(30 * n, port("x", n)) for n in range(1, 90)]
-STRANGE = "cannot be judged"
-FORGED: dict[str, tuple[Forge, str, str]] = {
-    "a log of another segment": (_copy, "load", "is the log of job"),
-    "more load than time": (
-        lambda f: made.segment(f, ended="2026-11-23T01:40:00Z"), "hours", "s of load in 2400 s"),
-    "segments at the same time": (
-        lambda f: made.segment(f, part="001"), "hours", "began before the end"),
-    "an end after that of the stage": (
-        lambda f: made.segment(f, ended="2026-11-23T09:00:00Z"), "hours", "not in its stage"),
-    "no time": (lambda f: made.segment(f, ended="yesterday"), "hours", "is not what busbar Segment writes"),
-    "a segment left out": (
-        lambda f: made.segment(f, part="002", began="2026-11-23T01:59:00Z"), "load", "expected 000 and on"),
-    "samples of another run": (lambda f: made.samples(f, "worker-2", run="accept-ffffff"), "links", "is of"),
-    "samples of another node": (lambda f: made.samples(f, "worker-2", whose="worker-1"), "links", "is of"),
-    "samples of another machine": (
-        lambda f: made.samples(f, "worker-2", machine="77777777"), "links", "another machine"),
-    "samples of a foreign node": (lambda f: made.samples(f, "worker-9"), "links", "not of a worker"),
-    "samples of another time": (
-        lambda f: made.samples(f, "worker-2", (60, {"t": made.START + 9000})), "links", "not in its stage"),
-    "no JSON": (lambda f: made.samples_text(f, "worker-2", "{" * 9), "links", STRANGE),
-    "no object": (lambda f: made.samples_text(f, "worker-2", "[]\n"), "links", STRANGE),
-    "values of another type": (
-        lambda f: made.samples(f, "worker-2", (60, {"ports": {"a": 1}})), "links", STRANGE),
-    "times that go back": (
-        lambda f: made.samples(f, "worker-2", (60, {"t": made.START})), "links", STRANGE),
-    "more changes than a sampler writes": (
-        lambda f: made.samples(f, "worker-2", *_FLOOD), "links", STRANGE),
-    "an endless line": (
-        lambda f: made.samples_text(f, "worker-2", f'{{"xids": "{"x" * (1 << 20)}'), "links", STRANGE),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("forged", FORGED)
-def test_forged_evidence_is_never_a_pass(folder: Path, forged: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    forge, kind, text = FORGED[forged]
-    monkeypatch.setattr(soak, "MOST_EVENTS", 50)
-    forge(folder)
-    found = row(folder, kind)
-    assert found.result == "unknown" and text in found.reason, found.reason
-
-
 def test_the_page_shows_the_soak_over_time_with_its_low_intervals_and_changes(folder: Path) -> None:
     made.segment(folder, [*HEALTHY[:6], 360.0, 360.0, *HEALTHY[:4]])
     made.samples(folder, "worker-2", (1200, {"k3s": "j"}))
@@ -260,23 +111,6 @@ def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
     monkeypatch.setattr(soak.Soak, "intervals", found)
     drawn = dots(Evidence(folder), "h100")
     assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
-
-
-def after(folder: Path) -> Any:
-    return made.result(folder, "after.h100.nodes")
-
-
-def test_a_node_that_is_slower_after_the_soak_is_named(folder: Path) -> None:
-    alone = [Group("A", number, "node", (name,)) for number in range(2) for name in made.WORKERS]
-    made.groups(folder, "after", "000", alone, lambda group: 0.8 if group.nodes == ("worker-2",) else 1.0)
-    found = after(folder)
-    assert (found.result, found.nodes) == ("fail", ["worker-2"])
-    assert "worker-2 alone" in found.reason
-
-
-def test_a_pair_that_gives_next_to_nothing_after_the_soak_fails(folder: Path) -> None:
-    made.groups(folder, "after", "001", [Group("A", 0, "in_group", made.WORKERS)], lambda group: 0.01)
-    assert after(folder).result == "fail"
 
 
 def test_without_a_soak_there_are_no_rows_of_it() -> None:

@@ -13,9 +13,8 @@ from stacks.accept.package.evidence import Evidence
 from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.subjects import training
 from stacks.accept.tests.unit import made
-from stacks.training.tests.unit.made import changed
 
-PROOF, CHECKPOINT = "training.h100.proof", "training.h100.checkpoint"
+PROOF = "training.h100.proof"
 
 
 @pytest.fixture
@@ -61,24 +60,3 @@ def test_a_proof_that_is_none_of_this_run_ends_the_stage(
 def test_an_empty_folder_ends_the_stage(on: Callable[[Path | None], Running], tmp_path: Path) -> None:
     with pytest.raises(NoVerdict, match="has no proof of a training run"):
         run_stage(training.STAGE, on(tmp_path / "nothing"))
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"measured_at": "2026-11-22T01:30:00Z"}, "not during this run"),
-        ({"expectation": {"nodes": ["worker-3"]}}, "on other nodes"),
-        ({"outcome": {"colour": "red"}}, "cannot be judged"),
-    ],
-)
-def test_forged_evidence_of_a_training_run_is_unknown(folder: Path, change: dict[str, Any], why: str) -> None:
-    made.training(folder / "evidence/training/h100", lambda kept: kept.update(change))
-    made.judged(folder, PROOF, "unknown", why)
-
-
-def test_a_run_that_resumed_from_another_checkpoint_fails(folder: Path) -> None:
-    made.training(
-        folder / "evidence/training/h100", of=lambda records: changed(records, "resume", sha256="cd" * 32)
-    )
-    assert made.result(folder, CHECKPOINT).result == "fail"
-    assert made.result(folder, PROOF).result == "fail"
