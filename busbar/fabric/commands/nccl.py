@@ -1,17 +1,16 @@
-"""`busbar nccl run`, `clean` and `script`: the measurement on clusters that are not of a stack."""
+"""`busbar nccl run` and `clean`: the measurement on clusters that are not of a stack."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from busbar.cli import nccl as option
 from busbar.cli.output import as_yaml, fail, print_text, progress
 from busbar.exits import FAILED, NO_VERDICT, Misuse
-from busbar.text import counted
 
 if TYPE_CHECKING:
     from busbar.fabric.measure import Plan
@@ -37,7 +36,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the group `nccl`."""
     app.command("run", epilog=option.epilog(EXAMPLES))(run)
     app.command("clean")(clean)
-    app.command("script", epilog=option.epilog(SCRIPT_EXAMPLES))(script)
 
 
 def run(
@@ -233,67 +231,3 @@ def explained(planned: Plan, mark: str) -> str:
     width = max(len(value) for _, value, _ in planned.sources)
     lines = [f"{mark}{name:<13}{value:<{width}}  {source}" for name, value, source in planned.sources]
     return "\n".join([*lines, *(f"{mark}note: {note}" for note in planned.notes)])
-
-
-SCRIPT_EXAMPLES = (
-    "busbar nccl script --profile h100-sharp --nodes 8 > nccl.sbatch && sbatch --partition=gpu nccl.sbatch",
-    "busbar nccl script --profile gb200-nvl72 --nodes 18 --image nccl-tests.sqsh",
-    "busbar nccl script --profile a100-sharp --nodes 8 --launcher mpijob | kubectl create -f -",
-)
-
-
-def script(
-    profile: Annotated[str, option.value(None, "NAME", "Known system; `busbar nccl profiles` lists them.")],
-    nodes: Annotated[int, option.value(None, "N", "Nodes of the job.", min=1)],
-    launcher: Annotated[
-        Literal["slurm", "mpijob"], typer.Option(help="An sbatch script, or a manifest for kubectl create.")
-    ] = "slurm",
-    image: Annotated[
-        str | None,
-        option.value(
-            None,
-            "IMAGE",
-            "slurm: what pyxis starts, such as X.sqsh; by default nccl-tests on the nodes. mpijob: with "
-            "nccl-tests, Open MPI and sshd.",
-        ),
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None, option.value(None, "N", "Fewer GPUs per node than the profile has.", min=1)
-    ] = None,
-) -> None:
-    """Print a complete job that measures as a stack does; `busbar nccl check` judges its log.
-
-    The profile sets the job, as it sets what the gate expects.
-
-    Exit code 0: printed; 64: bad usage.
-    """
-    from busbar.config import ConfigError, Finding, Validation, section
-    from busbar.config.cluster import Gpus
-    from busbar.judge.nccl.expected.profiles import load
-    from busbar.manifests import mpijob, sbatch
-    from busbar.manifests.nccljob import nccl_job
-    from busbar.manifests.ncclrun import nccl_run
-
-    system = load(profile)
-    if gpus_per_node and gpus_per_node > system.gpus_per_node:
-        what = f"profile {system.name} has {counted(system.gpus_per_node, 'GPU')} per node"
-        fix = "give no more, or another profile (busbar nccl profiles)"
-        raise ConfigError([Finding(("--gpus-per-node",), what, fix, f"{gpus_per_node}:")])
-    names = [f"node-{number}" for number in range(1, nodes + 1)]
-    hardware = Gpus(gpus=gpus_per_node or system.gpus_per_node)
-    asked = {"profile": system.name}
-    if launcher == "mpijob" and image:
-        asked["image"] = image
-    validation = section(Validation, "validation", asked)
-    if launcher == "slurm":
-        print_text(sbatch.script(nccl_run(system.name, names, hardware, validation), system, image))
-    else:
-        print_text(as_yaml([_anywhere(mpijob.render(nccl_job(system.name, names, hardware, validation)))]))
-
-
-def _anywhere(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The MPIJob in kubectl's namespace, on any nodes with the resources that it requests."""
-    del manifest["metadata"]["namespace"]
-    for replicas in manifest["spec"]["mpiReplicaSpecs"].values():
-        del replicas["template"]["spec"]["affinity"]["nodeAffinity"]
-    return manifest

@@ -25,7 +25,6 @@ FIRST: dict[str, tuple[str, tuple[str, ...]]] = {
     "nccl run": ("busbar.kube.client.connect", ()),
     "nccl clean": ("busbar.kube.client.connect", ()),
     "nccl check": ("busbar.judge.nccl.read_file", ("log",)),
-    "nccl script": ("busbar.judge.nccl.expected.profiles.load", ("--profile", "x", "--nodes", "2")),
     "nccl profiles": ("busbar.judge.nccl.expected.profiles.names", ()),
     "training check": ("pathlib.Path.read_bytes", (__file__, "--verdict", __file__)),
     "accept criteria": ("json.dumps", ()),

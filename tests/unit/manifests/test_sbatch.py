@@ -1,4 +1,4 @@
-"""The sbatch script: as printed for each profile, and run by a real bash in place of Slurm's.
+"""The sbatch script: as made for each profile, and run by a real bash in place of Slurm's.
 
 srun, mpirun and nccl-tests are small replacements in PATH: srun runs one rank, the program prints a made log.
 """
@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from typer.testing import Result
 
+from busbar.config import Validation, section
+from busbar.config.cluster import Gpus
 from busbar.judge.collector import Recording
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.expected import profiles
+from busbar.manifests import mpijob
+from busbar.manifests.nccljob import NcclJob, nccl_job
 from busbar.manifests.sbatch import script, segment_size
-from tests.support.cli import busbar
 from tests.support.kube_site import job
 from tests.unit.judge.nccl.logs import Made, rack
 
@@ -61,18 +62,19 @@ exit "${CODE:-0}"
 """
 
 
-def command(*arguments: str) -> Result:
-    return busbar("nccl", "script", *arguments)
+def job_of(name: str, nodes: int = 2, gpus: int | None = None) -> NcclJob:
+    """The measurement by a profile on so many nodes, all as the profile says."""
+    validation = section(Validation, "validation", {"profile": name, "image": "x/y:1"})
+    names = [f"node-{number}" for number in range(1, nodes + 1)]
+    return nccl_job(name, names, Gpus(gpus=gpus or profiles.load(name).gpus_per_node), validation)
 
 
-def printed(*arguments: str) -> str:
-    done = command(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+def printed(name: str, nodes: int = 2, image: str | None = None, gpus: int | None = None) -> str:
+    return script(job_of(name, nodes, gpus), profiles.load(name), image)
 
 
 def of_profile(name: str) -> str:
-    return printed("--profile", name, "--nodes", str(profiles.load(name).workers))
+    return printed(name, profiles.load(name).workers)
 
 
 @pytest.mark.parametrize("name", (FIRST, *OTHERS))
@@ -107,16 +109,12 @@ def test_a_script_asks_for_what_its_profile_says_and_sets_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        *([name] for name in (FIRST, *OTHERS)),
-        ["a100-ib-8x200-gdrcopy", "--image", "/images/nccl tests.sqsh"],
-    ],
-    ids=" ".join,
+    ("name", "image"),
+    [*((name, None) for name in (FIRST, *OTHERS)), ("a100-ib-8x200-gdrcopy", "/images/nccl tests.sqsh")],
 )
-def test_bash_and_shellcheck_find_nothing_wrong(arguments: list[str], tmp_path: Path) -> None:
+def test_bash_and_shellcheck_find_nothing_wrong(name: str, image: str | None, tmp_path: Path) -> None:
     path = tmp_path / "script"
-    path.write_text(printed("--nodes", "18", "--profile", *arguments))
+    path.write_text(printed(name, 18, image))
     subprocess.run(["bash", "-n", path], check=True, timeout=60)
     shellcheck = Path(sys.executable).with_name("shellcheck")  # of the environment, which need not be on PATH
     done = subprocess.run([shellcheck, "--severity=style", path], capture_output=True, text=True, timeout=60)
@@ -211,28 +209,27 @@ def test_ranks_start_by_pmix_else_pmi2_else_mpirun(slurm: Path, env: dict[str, s
     assert started(slurm).startswith(starts)
 
 
-# What is missing on the batch host, the script's arguments, its environment, the exit code, and what it says.
-STOPPED: list[tuple[str, list[str], dict[str, str], int, str]] = [
-    ("", [], {"SLURM_JOB_ID": ""}, 64, "error: this script runs in a Slurm job. Fix: sbatch"),
-    ("", ["--image", "X.sqsh"], {"PYXIS": ""}, 64,
+# What is missing on the batch host, the image, the script's environment, the exit code, and what it says.
+STOPPED: list[tuple[str, str | None, dict[str, str], int, str]] = [
+    ("", None, {"SLURM_JOB_ID": ""}, 64, "error: this script runs in a Slurm job. Fix: sbatch"),
+    ("", "X.sqsh", {"PYXIS": ""}, 64,
      "pyxis is not installed here. Fix: install enroot and pyxis on all nodes, or"),
-    ("", ["--image", "X.sqsh"], {"MPI_LIST": NONE}, 64,
+    ("", "X.sqsh", {"MPI_LIST": NONE}, 64,
      "# busbar: no working srun --mpi=pmix or pmi2 for an image. Fix:"),
-    ("all_reduce_perf", [], {}, 127, "no program all_reduce_perf on PATH or in /opt/nccl_tests/build"),
-    ("mpirun", [], {"MPI_LIST": NONE}, 127, "no working srun --mpi=pmix or pmi2, and no mpirun. Fix:"),
+    ("all_reduce_perf", None, {}, 127, "no program all_reduce_perf on PATH or in /opt/nccl_tests/build"),
+    ("mpirun", None, {"MPI_LIST": NONE}, 127, "no working srun --mpi=pmix or pmi2, and no mpirun. Fix:"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("missing", "arguments", "env", "code", "said"), STOPPED)
+@pytest.mark.parametrize(("missing", "image", "env", "code", "said"), STOPPED)
 def test_what_stops_the_script_is_one_message_with_the_fix(
-    slurm: Path, missing: str, arguments: list[str], env: dict[str, str], code: int, said: str
+    slurm: Path, missing: str, image: str | None, env: dict[str, str], code: int, said: str
 ) -> None:
     if missing:
         (slurm / missing).unlink()
     for name in ("bash", "env", "timeout", "tr", "tee", "wc", "mktemp", "sleep", "cat", "rm", "sed", "seq"):
         (slurm / name).symlink_to(Path("/usr/bin") / name)
-    text = printed("--profile", FIRST, "--nodes", "2", *arguments)
-    done = run(text, slurm, PATH=str(slurm), **env)
+    done = run(printed(FIRST, image=image), slurm, PATH=str(slurm), **env)
     assert done.returncode == code, done.stdout
     (line,) = [line for line in done.stdout.splitlines() if said in line]
     assert code == 127 or lines(done, "# busbar: measuring") == []
@@ -243,12 +240,11 @@ def test_the_sizes_are_those_of_the_mpijob(slurm: Path) -> None:
     (line,) = lines(run(of_profile(FIRST), slurm), "# arguments")
     sizes = "<-b> <536870912> <-e> <8589934592> <-f> <2> <-n> <20> <-w> <5> <-c> <1> <-g> <1>"
     assert line == f"# arguments {sizes}"
-    launcher = printed("--profile", FIRST, "--nodes", "2", "--launcher", "mpijob")
-    assert re.sub("[<>]", "", sizes) in launcher
+    assert re.sub("[<>]", "", sizes) in str(mpijob.render(job_of(FIRST)))
 
 
 def test_the_image_is_an_argument_of_srun_and_never_of_the_script(slurm: Path) -> None:
-    text = printed("--profile", "a100-ib-8x200-gdrcopy", "--nodes", "2", "--image", "/images/a b.sqsh")
+    text = printed("a100-ib-8x200-gdrcopy", image="/images/a b.sqsh")
     assert not any("container" in line for line in text.splitlines() if line.startswith("#SBATCH"))
     assert run(text, slurm).returncode == 0
     assert "<--container-image=/images/a b.sqsh> <--container-mounts=/dev/gdrdrv>" in started(slurm)
@@ -280,22 +276,10 @@ def test_slurm_gives_a_job_at_least_its_deadline_and_without_a_profile_no_segmen
 
 
 def test_fewer_gpus_than_the_profile_has_are_fewer_ranks_and_the_check_is_told() -> None:
-    text = printed("--profile", FIRST, "--nodes", "2", "--gpus-per-node", "4")
+    text = printed(FIRST, gpus=4)
     assert "#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n" in text
     assert f"--profile {FIRST} --gpus-per-node 4\n" in text
-    assert "--ntasks-per-node=8\n" in printed("--profile", FIRST, "--nodes", "2", "--gpus-per-node", "8")
-
-
-def test_an_mpijob_runs_on_any_nodes_that_have_what_it_asks_for() -> None:
-    text = printed("--profile", "a100-sharp", "--nodes", "3", "--launcher", "mpijob", "--image", "x/y:1")
-    (manifest,) = yaml.safe_load_all(text)
-    worker = manifest["spec"]["mpiReplicaSpecs"]["Worker"]
-    assert "namespace" not in manifest["metadata"]
-    assert worker["replicas"] == 3
-    assert list(worker["template"]["spec"]["affinity"]) == ["podAntiAffinity"]
-    (container,) = worker["template"]["spec"]["containers"]
-    assert container["image"] == "x/y:1"
-    assert container["resources"]["limits"]["rdma/ib"] == 1
+    assert "--ntasks-per-node=8\n" in printed(FIRST)
 
 
 # As the published manifests ask for them (`source` of each profile), without their cpu.
@@ -312,30 +296,7 @@ LIMITS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_worker_asks_for_what_the_manifest_of_its_profile_asks_for(name: str) -> None:
-    text = printed("--profile", name, "--nodes", "2", "--launcher", "mpijob", "--image", "x/y:1")
-    (manifest,) = yaml.safe_load_all(text)
+    manifest = mpijob.render(job_of(name))
     pod = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == LIMITS[name]
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--profile", "h1", "--nodes", "2"], "unknown profile 'h1'; use one of a100-ib-8x200, "),
-        (
-            ["--profile", "gb200-nvl72", "--nodes", "2", "--gpus-per-node", "8"],
-            "--gpus-per-node: 8: profile gb200-nvl72 has 4 GPUs per node. Fix: give no more, or another ",
-        ),
-        (
-            ["--profile", FIRST, "--nodes", "2", "--launcher", "mpijob", "--image", "X.sqsh !"],
-            "validation.image: 'X.sqsh !' is not a container image",
-        ),
-    ],
-)
-def test_bad_input_is_one_message(arguments: list[str], message: str) -> None:
-    done = command(*arguments)
-    assert done.exit_code == 64
-    assert done.stdout == ""
-    assert done.stderr.startswith(f"error: {message}")
-    assert done.stderr.count("\n") == 1

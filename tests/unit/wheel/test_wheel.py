@@ -40,7 +40,6 @@ NEED_STACK: dict[str, Call] = {
     "nccl pull-image": ((), PULL, 64),
     "nccl run": (("--kubeconfig", "kubeconfig"), None, 64),
     "nccl clean": (("--kubeconfig", "kubeconfig"), None, 64),
-    "nccl script": (("--profile", "h100-ib-8x400", "--nodes", "2"), None, 64),
     "up": (("dev", "--yes"), None, 64),
     "preview": (("dev",), None, 64),
     "destroy": (("dev", "--yes"), None, 64),
