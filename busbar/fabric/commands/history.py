@@ -35,13 +35,13 @@ def history(
     """Show all measurements of a stack, what is normal for its nodes, and what changed before a run.
 
     A run warns that is below the median of at least five passes on the same nodes and profile by more than
-    four times their median absolute deviation and by more than 3 %. A node is named that is in most bad runs.
+    four times their median absolute deviation and by more than 3 %.
 
     Exit code 0: the last run of each pool passed and is normal; 1: it is low or no pass; 2: no run is
     known; 64: no such stack.
     """
     from busbar.config.stackfile import stack_of
-    from busbar.fabric.measure.history import entries, suspects
+    from busbar.fabric.measure.history import entries
 
     path = find_file(stack, project)
     name = stack_of(path)
@@ -55,7 +55,7 @@ def history(
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}
     print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
     last = {each.run.record.pool: each for each in found}.values()
-    for warning in [*filter(None, (each.warning for each in last)), *suspects(found)]:
+    for warning in filter(None, (each.warning for each in last)):
         progress(f"warning: {warning}")
     if any(each.is_low or each.run.result.verdict != "pass" for each in last):
         raise typer.Exit(FAILED)

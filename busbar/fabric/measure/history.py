@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
-from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,9 +28,6 @@ MIN_PASSES = 5
 DEVIATIONS = 4.0
 SHORTFALL = 0.03
 """A run warns that is below both: the median by 4 times the median absolute deviation, and by 3 %."""
-
-CHANCE = 0.01
-"""Probability, at most, of a node's bad runs in a pool without a bad node, for the node to be named."""
 
 FILE = "history.jsonl"
 # Facts about the software from the log. Configured versions are settings.
@@ -156,38 +152,6 @@ def entries(runs: Iterable[Run]) -> list[Entry]:
         if run.result.verdict == "pass" and run.result.busbw_gbps is not None:
             values.append(run.result.busbw_gbps)
     return found
-
-
-def suspects(found: Iterable[Entry]) -> Iterator[str]:
-    """The nodes that are in most bad runs of their pool, as sentences.
-
-    A run is bad if it failed or is low. The test is Fisher's exact test, one-sided, corrected for the number
-    of nodes. Nothing is known of a node that is in every run, or in none.
-    """
-    pools: dict[str, list[tuple[bool, frozenset[str]]]] = {}
-    for each in found:
-        result = each.run.result
-        if result.verdict == "fail" or result.busbw_gbps is not None:
-            is_bad = each.is_low or result.verdict != "pass"
-            pools.setdefault(each.run.record.pool, []).append((is_bad, frozenset(each.run.nodes)))
-    for pool, runs in sorted(pools.items()):
-        names = sorted(frozenset().union(*(nodes for _, nodes in runs)))
-        bad = sum(is_bad for is_bad, _ in runs)
-        for name in names:
-            of_node = [is_bad for is_bad, nodes in runs if name in nodes]
-            chance = len(names) * _at_least(sum(of_node), len(of_node), bad, len(runs))
-            if chance <= CHANCE:
-                without = f"{bad - sum(of_node)} of {len(runs) - len(of_node)} without it"
-                yield (
-                    f"pool {pool}: {sum(of_node)} of {len(of_node)} runs with {name} are bad, and {without}. "
-                    f"Fix: busbar diagnose STACK --nodes {name}"
-                )
-
-
-def _at_least(seen: int, drawn: int, bad: int, runs: int) -> float:
-    """The probability of at least `seen` bad runs among `drawn` of all `runs`, of which `bad` are bad."""
-    ways = sum(comb(bad, k) * comb(runs - bad, drawn - k) for k in range(seen, min(drawn, bad) + 1))
-    return ways / comb(runs, drawn)
 
 
 def _changes(former: Run, run: Run) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busbar.fabric.measure.history import Entry, Noise, Run, entries, suspects
+from busbar.fabric.measure.history import Entry, Noise, Run, entries
 from busbar.judge.archive import Record
 from busbar.outputs.contract import FORMAT, PoolResult
 
@@ -221,37 +220,3 @@ def test_the_order_of_the_records_does_not_matter(runs: list[Run]) -> None:
     found = entries(runs)
     assert [each.run.record.job_uid for each in found] == [f"id-{number}" for number in range(6)]
     assert [each.is_low for each in found] == [False] * 5 + [True]
-
-
-def on_half(seed: int, runs: int, *, spoiler: str | None, nodes: int = 16) -> list[Entry]:
-    """Runs, each on half of the nodes; one in twenty fails, and so does each with `spoiler`."""
-    chance = random.Random(seed)
-    names = [f"gpu-{number}" for number in range(1, nodes + 1)]
-    made = []
-    for number in range(runs):
-        chosen = tuple(sorted(chance.sample(names, nodes // 2)))
-        is_bad = spoiler in chosen or chance.random() < 0.05
-        made.append(run(number, 300.0 if is_bad else 390.0, chosen, verdict="fail" if is_bad else "pass"))
-    return entries(made)
-
-
-def test_a_node_that_spoils_each_of_its_runs_is_named_and_no_other() -> None:
-    named = [list(suspects(on_half(seed, 30, spoiler="gpu-3"))) for seed in range(40)]
-    assert all("with gpu-3 are bad" in text for texts in named for text in texts)
-    assert sum(map(len, named)) >= 38
-
-
-def test_no_node_is_named_where_runs_fail_by_chance() -> None:
-    assert [text for seed in range(40) for text in suspects(on_half(seed, 30, spoiler=None))] == []
-
-
-def test_a_node_that_is_in_every_run_cannot_be_told() -> None:
-    failed = [run(number, 300.0, NODES, verdict="fail") for number in range(20)]
-    assert list(suspects(entries(failed))) == []
-
-
-def test_a_run_without_a_bandwidth_and_without_a_failure_counts_for_no_node() -> None:
-    half = on_half(1, 30, spoiler="gpu-3")
-    never_started = [run(100 + number, None, ("gpu-1",), verdict="unknown") for number in range(30)]
-    runs = [each.run for each in half]
-    assert list(suspects(entries([*runs, *never_started]))) == list(suspects(half))
