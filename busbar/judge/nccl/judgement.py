@@ -48,8 +48,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     context, evidence = build(log, expectation, job), log.evidence
     checks = run_all(context)
     diagnoses = diagnose(context, checks)
-    results = {name: finding.result for name, finding in context.findings.items()}
-    headline = next(iter(results.values()), None)
+    headline = next(iter(context.results.values()), None)
     of_headline: dict[str, Any] = {name: getattr(headline, name, None) for name in OF_HEADLINE}
     preambles = [*(r.preamble for r in log.runs), *([log.dangling] if log.dangling is not None else [])]
     listed = next((preamble for preamble in preambles if preamble.ranks), None)
@@ -61,7 +60,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     return Verdict(
         **conclusion(checks),
         **of_headline,
-        collectives=results,
+        collectives=context.results,
         ranks=len(known.ranks) if known else context.ranks,
         nodes=len(known.hosts) if known else context.nodes,
         transport=proven_transport(context),
@@ -83,7 +82,9 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         tests_version=next((r.preamble.tests_version for r in log.runs if r.preamble.tests_version), None),
         gpu=listed.ranks[0].gpu or None if listed else None,
         expectation={
-            "reasoning": [f"{name}: {line}" for name, each in results.items() for line in each.reasoning],
+            "reasoning": [
+                f"{name}: {line}" for name, each in context.results.items() for line in each.reasoning
+            ],
             **context.expectation.model_dump(exclude_none=True),
         },
         log_sha256=log.sha256,

@@ -63,7 +63,8 @@ GATES: tuple[Gate, ...] = (
 
 def run_all(context: Context) -> list[Check]:
     """Assess each wanted collective once (into CONTEXT), then run every gate in order, that on lines last."""
-    context.findings = {name: assess(context, name) for name in context.tables}
+    for name in context.tables:
+        context.bandwidths[name], context.results[name] = assess(context, name)
     found = shared.run_all(GATES, context)
     context.passed = frozenset(check.name for check in found if check.status == "pass")
     return [*found, warnings(context)]

@@ -11,13 +11,11 @@ from busbar.judge.nccl.checks.context import (
     Check,
     CollectiveResult,
     Context,
-    Finding,
     failed,
     not_required,
     nvls_lost,
     passed,
     points,
-    result,
     unknown,
 )
 from busbar.judge.nccl.expected.bounds import NO_SYSTEM, Bounds, Rise, envelope
@@ -150,56 +148,55 @@ ORDER = (
 )  # fmt: skip
 
 
-def assess(context: Context, name: str) -> Finding:
+def assess(context: Context, name: str) -> tuple[Check, CollectiveResult]:
     """Compare the bandwidth of the collective NAME with its bounds. The worst of its tables counts."""
     bounds = context.expectation.bounds(name)
     runs = [r for r in context.tables.get(name, []) if r.busbw is not None]
     # small messages only show latencies, and count where there are no others
     judged = [r for r in runs if r.largest_row.size >= SATURATION] or runs
-    order = [ORDER_OF_STATUS.index(_status(context, name, bounds, r, r.busbw)[0]) for r in judged]
-    worst = [r for r, place in zip(judged, order, strict=True) if place == min(order)]
-    run = min(worst, key=lambda r: (-r.largest_row.size, r.busbw or 0.0), default=None)
+    found = [(_compare(context, name, bounds, run, run.busbw or 0.0), run) for run in judged]
+    check, run = min(found, key=_worst_first, default=(unknown("busbw.no_value", "no value"), None))
     value = run.busbw if run else None
-    status, code, reason = _status(context, name, bounds, run, value)
-    if run is not None and len(runs) > 1:
-        reason = f"{reason} (the worst of {len(runs)} tables, line {run.line})"
-    found = CollectiveResult(
+    of_several = f" (the worst of {len(runs)} tables, line {run.line})" if run and len(runs) > 1 else ""
+    result = CollectiveResult(
         busbw_gbps=value,
         expected_gbps=_rounded(bounds.expected),
         floor_gbps=_rounded(bounds.floor),
         ceiling_gbps=_rounded(bounds.ceiling),
         fraction=round(value / bounds.expected, 4) if value is not None and bounds.expected else None,
-        passed=status in ("pass", "not-required"),
+        passed=check.status in ("pass", "not-required"),
         basis=bounds.basis,
         size_bytes=run.largest_row.size if run else None,
         plateau_bytes=bounds.plateau_bytes,
         reasoning=list(bounds.reasoning),
         curve=points(run) if run else [],
     )
-    return Finding(status, code, f"{name}: {reason}", found, run)
+    return check.model_copy(update={"reason": f"{name}: {check.reason}{of_several}"}), result
+
+
+def _worst_first(found: tuple[Check, Run]) -> tuple[int, int, float]:
+    """The order of a collective's tables: by their status, the largest message, the lowest value."""
+    check, run = found
+    return ORDER_OF_STATUS.index(check.status), -run.largest_row.size, run.busbw or 0.0
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3 if value >= 1 else 6)
 
 
-def _status(
-    context: Context, name: str, bounds: Bounds, run: Run | None, value: float | None
-) -> tuple[Status, str, str]:
-    """Status, code and reason; the fix comes from `_fix`."""
-    want, system = context.expectation, context.expectation.system
-    if run is None or value is None:
-        return "unknown", "busbw.no_value", "no value"
+def _compare(context: Context, name: str, bounds: Bounds, run: Run, value: float) -> Check:
+    """Compare VALUE, the bandwidth of a table, with its BOUNDS."""
+    want, line = context.expectation, run.largest_row.at
+    top = run.largest_row.size
     if bounds.floor is None:
         if want.transport == "socket":
             reason = f"{gbps(value)} over TCP; no expected value is configured, and no line rate applies"
-            return "not-required", "busbw.not_required", reason
+            return not_required("busbw.not_required", reason, line)
         reason = f"{gbps(value)}, but the expected value is not known: {bounds.reasoning[-1]}"
-        return "unknown", "busbw.no_expectation", reason
-    top = run.largest_row.size
+        return unknown("busbw.no_expectation", reason, line, GIVE_SYSTEM if want.rails is None else "")
     if top < bounds.plateau_bytes:
         reason = f"largest message {size(top)}, at least {size(bounds.plateau_bytes)} is needed"
-        return "unknown", "busbw.small_messages", reason
+        return unknown("busbw.small_messages", reason, line)
     configured = " (configured)" if want.given(name) is not None else ""
     at, floor = f"{gbps(value)} at {size(top)}", gbps(bounds.floor)
     part = f", {compared(value, bounds.expected)}" if bounds.expected else ""
@@ -207,29 +204,29 @@ def _status(
         slower = _as_ring(context, name)
         if slower is not None and value >= slower:
             below = f"{at} is below the floor of {floor} for NVLS,"
-            lost = nvls_lost(context.log.evidence, context.judged, system)
+            lost = nvls_lost(context.log.evidence, context.judged, want.system)
             if lost is not None:
                 reason = f"{below} which is lost on these GPUs: {lost.text[:200]}"
-                return "fail", "busbw.below_floor", reason
+                return failed("busbw.below_floor", reason, line)
             reason = f"{below} NCCL's default here, but not for a ring: the log does not say which was used"
-            return "unknown", "busbw.algorithm_unknown", reason
+            return unknown("busbw.algorithm_unknown", reason, line, TUNING)
         if bounds.low is not None and value >= bounds.low:
             healthy = f"healthy systems that nobody tuned are not below {gbps(bounds.low)}"
             why = NO_SYSTEM if bounds.evidence == "none" else healthy
-            return "unknown", "busbw.low", f"{at}{part}, is below the floor of {floor}; {why}"
+            return unknown("busbw.low", f"{at}{part}, is below the floor of {floor}; {why}", line, ACCEPT)
         points_at = _part_of_line_rate(context, value)
         code = "busbw.part_of_line_rate" if points_at else "busbw.below_floor"
         if bounds.expected and value < FAR_BELOW * bounds.expected:
             far = f"only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}"
             points_at = f": {far}, as over TCP or with throttled GPUs, PCIe or links"
         floor = gbps(bounds.low or bounds.floor)
-        return "fail", code, f"{at} is below the floor of {floor}{configured}{points_at}"
+        return failed(code, f"{at} is below the floor of {floor}{configured}{points_at}", line)
     if bounds.ceiling is not None and run.highest_busbw > bounds.ceiling:
         highest = max(run.rows, key=lambda r: max(amount(m.busbw) for m in r.measurements))
         above = f"{gbps(run.highest_busbw)} at {size(highest.size)} is above the ceiling"
         why = "not credible (wrong number of nodes or rails, or mixed runs)"
-        return "fail", "busbw.above_ceiling", f"{above} of {gbps(bounds.ceiling)}: {why}"
-    return "pass", "busbw.in_range", f"{at}{part}{configured}; floor {floor}"
+        return failed("busbw.above_ceiling", f"{above} of {gbps(bounds.ceiling)}: {why}", line)
+    return passed("busbw.in_range", f"{at}{part}{configured}; floor {floor}", line)
 
 
 def _as_ring(context: Context, name: str) -> float | None:
@@ -253,21 +250,14 @@ def _part_of_line_rate(context: Context, value: float) -> str:
 
 def busbw(context: Context) -> Check:
     """Check that all wanted collectives lie between their floor and ceiling."""
-    findings = list(context.findings.values())
-    if not findings:
+    if not context.bandwidths:
         return unknown("busbw.no_value", "no table: no bandwidth")
-    status = next(s for s in ORDER_OF_STATUS if any(f.status == s for f in findings))
-    worst = [f for f in findings if f.status == status]
-    code = min((f.code for f in worst), key=ORDER.index)
-    run = worst[0].run
-    line = run.largest_row.at if run else None
-    return result(status, code, "; ".join(f.reason for f in worst), line, _fix(context, code))
-
-
-def _fix(context: Context, code: str) -> str:
-    if code == "busbw.no_expectation" and context.expectation.rails is None:
-        return GIVE_SYSTEM
-    return {"busbw.algorithm_unknown": TUNING, "busbw.low": ACCEPT}.get(code, "")
+    found = [*context.bandwidths.values()]
+    status = min((check.status for check in found), key=ORDER_OF_STATUS.index)
+    worst = [check for check in found if check.status == status]
+    named = min(worst, key=lambda check: ORDER.index(check.code))
+    of_first = {"line": worst[0].line, "evidence": worst[0].evidence}
+    return named.model_copy(update={"reason": "; ".join(check.reason for check in worst), **of_first})
 
 
 def stability(context: Context) -> Check:

@@ -181,17 +181,6 @@ def result(status: Status, code: str, reason: str, line: LogLine | None = None, 
 passed, failed, unknown, not_required = by_status(result)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result for one collective's bandwidth, and the table that decided it."""
-
-    status: Status
-    code: str
-    reason: str
-    result: CollectiveResult
-    run: Run | None
-
-
 @dataclass
 class Context:
     """The gates' input. `tables`: wanted collective -> its tables with rows. `nodes`: of the device list."""
@@ -203,7 +192,8 @@ class Context:
     nodes: int | None = None
     ranks: int | None = None
     nodes_given: bool = False
-    findings: dict[str, Finding] = field(default_factory=dict)  # bandwidth of each wanted collective
+    bandwidths: dict[str, Check] = field(default_factory=dict)  # of each wanted collective
+    results: dict[str, CollectiveResult] = field(default_factory=dict)
     passed: frozenset[str] = frozenset()  # gates that passed before the one that is run
     proof: Proof | None = None  # of the only table; None: all tables are looked at
 

@@ -141,7 +141,7 @@ def _slow(context: Context) -> Check | None:
     if not slow:
         return None
     reason = f"HCAs are slower than the rails of {rate:g} Gb/s: {listed(slow)}"
-    if len(slow) == len(found) and all(f.status == "pass" for f in context.findings.values()):
+    if len(slow) == len(found) and all(check.status == "pass" for check in context.bandwidths.values()):
         fix = "ibstat | grep Rate; if the rails are that slow: --rate-gbps"
         return unknown("hcas.slow", f"{reason}; but the bandwidth is not", fix=fix)
     return failed("hcas.slow", reason)

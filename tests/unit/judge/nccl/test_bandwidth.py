@@ -8,7 +8,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
-from busbar.judge.nccl.checks.context import Check, Context, Finding
+from busbar.judge.nccl.checks.context import Check, CollectiveResult, Context
 from busbar.judge.nccl.log.records import Run
 from tests.unit.judge.nccl.tables import MIB, context, measurement, row, table
 
@@ -24,8 +24,16 @@ def of(value: str, size: int = 8 * GIB, line: int = 1) -> Run:
     return run
 
 
-def finding(*runs: Run, **want: Any) -> Finding:
+def assessed(*runs: Run, **want: Any) -> tuple[Check, CollectiveResult]:
     return assess(context(Expectation(**{**HARDWARE, **want}), *runs), "all_reduce")
+
+
+def finding(*runs: Run, **want: Any) -> Check:
+    return assessed(*runs, **want)[0]
+
+
+def measured(*runs: Run, **want: Any) -> CollectiveResult:
+    return assessed(*runs, **want)[1]
 
 
 @pytest.mark.parametrize(
@@ -39,14 +47,14 @@ def finding(*runs: Run, **want: Any) -> Finding:
     ],
 )
 def test_the_floor_itself_is_enough(value: str, want: dict[str, Any], code: str) -> None:
-    found = finding(of(value), **{"expected_busbw_gbps": 400.0, **want})
+    found, result = assessed(of(value), **{"expected_busbw_gbps": 400.0, **want})
     assert found.code == code
-    assert found.result.passed == (code == "busbw.in_range")
+    assert result.passed == (code == "busbw.in_range")
     assert " (configured)" in found.reason
 
 
 def test_the_ceiling_itself_is_credible_and_the_size_above_it_is_named() -> None:
-    ceiling = finding(of("400.00")).result.ceiling_gbps
+    ceiling = measured(of("400.00")).ceiling_gbps
     assert ceiling is not None
     assert finding(of(f"{ceiling:.2f}")).code == "busbw.in_range"
     run = of("400.00")
@@ -58,9 +66,9 @@ def test_the_ceiling_itself_is_credible_and_the_size_above_it_is_named() -> None
 
 def test_messages_that_reach_the_plateau_just_so_are_large_enough() -> None:
     assert finding(of("390.00", GIB)).code == "busbw.in_range"
-    found = finding(of("390.00", 512 * MIB))
+    found, result = assessed(of("390.00", 512 * MIB))
     assert (found.status, found.code) == ("unknown", "busbw.small_messages")
-    assert not found.result.passed
+    assert not result.passed
     assert "largest message 512 MiB, at least 1 GiB is needed" in found.reason
 
 
@@ -119,13 +127,13 @@ def test_what_is_missing_for_an_expected_value_is_the_reason() -> None:
     gather = context(Expectation.model_validate(HARDWARE))
     gather.tables = {"gather": [of("390.00")]}
     # behind the line rate, which is known
-    assert assess(gather, "gather").reason.endswith("gather: no formula for its bound is known")
+    assert assess(gather, "gather")[0].reason.endswith("gather: no formula for its bound is known")
     assert finding().code == "busbw.no_value"
 
 
 def test_tcp_without_a_configured_value_is_not_judged() -> None:
-    found = finding(of("2.00"), transport="socket")
-    assert (found.status, found.code, found.result.passed) == ("not-required", "busbw.not_required", True)
+    found, result = assessed(of("2.00"), transport="socket")
+    assert (found.status, found.code, result.passed) == ("not-required", "busbw.not_required", True)
 
 
 @pytest.mark.parametrize(
@@ -135,36 +143,36 @@ def test_tcp_without_a_configured_value_is_not_judged() -> None:
 def test_bandwidths_are_reported_in_mb_per_second_and_small_ones_in_kb(
     expected: float, reported: float
 ) -> None:
-    assert finding(of("1.00"), expected_busbw_gbps=expected).result.expected_gbps == reported
+    assert measured(of("1.00"), expected_busbw_gbps=expected).expected_gbps == reported
 
 
 def test_the_part_of_the_expected_value_has_four_decimals() -> None:
-    assert finding(of("123.00"), expected_busbw_gbps=456.0).result.fraction == 0.2697
-    assert finding(of("123.00"), rails=None).result.fraction is None
+    assert measured(of("123.00"), expected_busbw_gbps=456.0).fraction == 0.2697
+    assert measured(of("123.00"), rails=None).fraction is None
 
 
 def test_of_several_tables_the_worst_counts_and_of_equals_the_slowest_of_the_largest_messages() -> None:
-    found = finding(of("390.00", line=1), of("370.00", line=20), of("365.00", 4 * GIB, line=30))
-    assert (found.result.busbw_gbps, found.result.size_bytes) == (370.0, 8 * GIB)
+    found, result = assessed(of("390.00", line=1), of("370.00", line=20), of("365.00", 4 * GIB, line=30))
+    assert (result.busbw_gbps, result.size_bytes) == (370.0, 8 * GIB)
     assert found.reason.endswith("(the worst of 3 tables, line 20)")
-    found = finding(of("390.00", line=1), of("300.00", 4 * GIB, line=20))
-    assert (found.code, found.result.busbw_gbps) == ("busbw.below_floor", 300.0)
+    found, result = assessed(of("390.00", line=1), of("300.00", 4 * GIB, line=20))
+    assert (found.code, result.busbw_gbps) == ("busbw.below_floor", 300.0)
     assert found.reason.endswith("(the worst of 2 tables, line 20)")
     assert "worst of" not in finding(of("390.00")).reason
-    assert finding(of("0.50"), of("0.00")).result.busbw_gbps == 0.0
+    assert measured(of("0.50"), of("0.00")).busbw_gbps == 0.0
 
 
 def test_tables_of_small_messages_are_left_out_where_there_are_others() -> None:
     small, plateau = of("3.00", 32 * MIB, line=1), of("390.00", line=20)
-    assert finding(small, plateau).result.busbw_gbps == 390.0
-    assert finding(small).result.busbw_gbps == 3.0
+    assert measured(small, plateau).busbw_gbps == 390.0
+    assert measured(small).busbw_gbps == 3.0
     # 64 MiB are large: such a table may be the one that is too slow
     assert finding(of("3.00", 64 * MIB), plateau, expected_busbw_gbps=400.0).code == "busbw.below_floor"
 
 
 def test_a_value_that_is_not_a_number_is_no_value() -> None:
     assert finding(of("nan")).code == "busbw.no_value"
-    assert finding(of("nan"), of("390.00")).result.busbw_gbps == 390.0
+    assert measured(of("nan"), of("390.00")).busbw_gbps == 390.0
 
 
 def both(first: str, second: str, **want: Any) -> tuple[Context, Check]:
@@ -174,7 +182,8 @@ def both(first: str, second: str, **want: Any) -> tuple[Context, Check]:
     )
     found = context(expectation)
     found.tables = {"all_reduce": [of(first, line=10)], "all_gather": [of(second, line=20)]}
-    found.findings = {name: assess(found, name) for name in found.tables}
+    for name in found.tables:
+        found.bandwidths[name], found.results[name] = assess(found, name)
     return found, busbw(found)
 
 
@@ -194,7 +203,7 @@ def test_the_worst_collective_decides_and_its_row_is_shown(
 ) -> None:
     found, check = both(first, second)
     assert (check.code, check.line) == (code, line)
-    said = [f.reason for f in found.findings.values() if f.status == check.status]
+    said = [f.reason for f in found.bandwidths.values() if f.status == check.status]
     assert check.reason == "; ".join(said)
 
 
@@ -209,9 +218,9 @@ def halves(one: str, two: str, line: int = 1) -> Run:
 
 @pytest.mark.parametrize(("one", "two"), [("400.00", "359.00"), ("359.00", "400.00")])
 def test_the_slower_half_of_the_largest_message_counts(one: str, two: str) -> None:
-    found = finding(halves(one, two), expected_busbw_gbps=400.0)
-    assert (found.result.busbw_gbps, found.code) == (359.0, "busbw.below_floor")
-    [point] = found.result.curve
+    found, result = assessed(halves(one, two), expected_busbw_gbps=400.0)
+    assert (result.busbw_gbps, found.code) == (359.0, "busbw.below_floor")
+    [point] = result.curve
     assert (point.out_of_place.busbw_gbps, point.in_place.busbw_gbps) == (float(one), float(two))
 
 
