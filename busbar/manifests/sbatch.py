@@ -30,7 +30,7 @@ _HEADER = """\
 # Partition and number of nodes are options of sbatch: sbatch --partition=NAME [-N NODES] SCRIPT
 # The log is {name}_JOBID.out: busbar nccl check LOG{options}
 {directives}
-{site_env}"""
+"""
 PROGRAM_FIX = "install nccl-tests there, or give an image with it"
 
 
@@ -63,7 +63,6 @@ def with_files(
         name=_name(job, profile),
         options=_check_options(job, profile),
         directives="\n".join(f"#SBATCH {option}" for option in _options(job, profile)),
-        site_env=_site_env(profile) if profile else "",
     )
     values = {
         **values,
@@ -109,13 +108,6 @@ def segment_size(nodes: int, domain: int) -> int | None:
         return None
     largest = max(size for size in range(1, min(nodes, domain) + 1) if nodes % size == 0)
     return largest if largest > 1 else None
-
-
-def _site_env(profile: Profile) -> str:
-    """What the profile's source sets besides, as comments: right only where devices have its names."""
-    lines = [f"#   export {name}={shlex.quote(value)}\n" for name, value in sorted(profile.site_env.items())]
-    title = "# Where devices have the names of the profile's source, before sbatch:\n"
-    return "".join([title, *lines]) if lines else ""
 
 
 def _container(job: NcclRun, image: str) -> list[str]:

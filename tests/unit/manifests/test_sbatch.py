@@ -98,11 +98,9 @@ def test_a_script_asks_for_what_its_profile_says_and_sets_it(name: str) -> None:
     assert asked["nodes"] == str(profile.workers)
     assert asked["ntasks-per-node"] == asked["gpus-per-node"] == str(profile.gpus_per_node)
     exported = dict(re.findall(r"^export ([^=]+)=(.+)$", text, re.MULTILINE))
-    advised = dict(re.findall(r"^#   export ([^=]+)=(.+)$", text, re.MULTILINE))
     assert exported["NCCL_DEBUG_SUBSYS"].startswith(profile.env["NCCL_DEBUG_SUBSYS"]), "and of SHARP TUNING"
     wanted = {**profile.env, "NCCL_DEBUG_SUBSYS": exported["NCCL_DEBUG_SUBSYS"]}
     assert {key: shlex.quote(value) for key, value in wanted.items()}.items() <= exported.items()
-    assert advised == {key: shlex.quote(value) for key, value in profile.site_env.items()}
     [mpirun] = [line for line in text.splitlines() if line.startswith("MPI_ARGS=(")]
     words = [re.sub("^-(?=[a-z])", "--", word) for word in profile.mpi_args]
     assert shlex.join(words) in mpirun

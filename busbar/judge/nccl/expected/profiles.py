@@ -42,9 +42,7 @@ class HostPath(StrictModel):
 class Profile(StrictModel):
     """One kind of system. Rates are per direction; sizes are in bytes; memory is in Kubernetes quantities.
 
-    `env`: variables that the run needs on any machine of this kind. `site_env`: further variables in the
-    source's manifest, right only if devices have the same names (NCCL_IB_HCA=ibp on mlx5_* machines means
-    NET/Socket). They are kept as documentation and applied only on request.
+    `env`: variables that the run needs on any machine of this kind.
     """
 
     name: str
@@ -61,7 +59,6 @@ class Profile(StrictModel):
     nvlink_gbps: float = Field(ge=0, description="GB/s of one GPU's NVLink, one direction; 0 = PCIe only")
     nodes_per_domain: int = Field(default=1, ge=1, description="hosts in one NVLink domain: 18 for NVL72")
     env: dict[str, str] = Field(default={})
-    site_env: dict[str, str] = Field(default={})
     mpi_args: list[str] = Field(default=[])
     hca_resource: str | None = None
     hca_count: int = Field(default=0, ge=0)
