@@ -16,7 +16,6 @@ from busbar.fabric.diagnosis.stages import (
     Scope,
     StageCollector,
     StageLog,
-    StageVerdict,
     Work,
     places_of,
     with_rings,
@@ -27,6 +26,7 @@ from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
 from busbar.hosts.inventory import Inventory
 from busbar.judge.archive import JobOutcome
 from busbar.judge.collector import JobNeverStarted
+from busbar.judge.verdict import Verdict
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES
@@ -166,7 +166,7 @@ class InCluster:
         absent = unusable(facts, replace(self._plan.job, nodes=tuple(nodes)))
         return absent, {each.hostname: each.node.reported for each in facts.nodes if each.node.reported}
 
-    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> Verdict:
         """Run the groups. Raises as `busbar.fabric.measure.run.run`, and Preempted as `measure`."""
         api, job = self.api, replace(work.run(self._plan.job), stage=work.stage)
         plan = replace(self._plan, job=job)
@@ -177,7 +177,7 @@ class InCluster:
         collector = StageCollector(watch, work, job, watch.why_absent, self.progress)
         options = self.options or f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
 
-        def follow() -> StageVerdict:
+        def follow() -> Verdict:
             verdict = collector.run()
             if plan.idle and (ended := preempted(api, plan)):
                 raise Preempted(ended)

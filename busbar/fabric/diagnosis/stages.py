@@ -10,27 +10,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from busbar.config import Worker
 from busbar.config.cluster import MeasuredPool, NcclSettings
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD
-from busbar.judge import verdict
-from busbar.judge.archive import Archive
-from busbar.judge.checks import JobOutcome
+from busbar.judge.archive import Archive, JobOutcome
+from busbar.judge.checks import Overall
 from busbar.judge.collector import Collector, Job
 from busbar.judge.nccl import Expectation, judge_log, read_lines
+from busbar.judge.verdict import Verdict
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests import groups as script
 from busbar.manifests import nccljob
 from busbar.manifests.names import digest
 from busbar.manifests.ncclrun import NcclRun
-from busbar.models import StrictModel
 from busbar.writing import write_whole
 
 Run = TypeVar("Run", bound=NcclRun)
@@ -52,36 +50,34 @@ WhyAbsent = Callable[[list[str]], dict[str, str]]
 """Nodes -> why each of them has no worker."""
 
 
-class Result(StrictModel):
+class Result(NamedTuple):
     """One group's bus bandwidth in GB/s, or None and the reason."""
 
     busbw: float | None
     reason: str = ""
 
 
-class StageVerdict(verdict.Verdict):
-    """The record beside the log: whether the stage came to its end, and what its groups gave."""
-
-    schema_: Literal[1] = Field(default=1, alias="schema")
-    results: dict[str, Result]
-
-
 class StageLog:
     """Reads the log of a stage line by line. `nodes`, `slots`, `max_bytes`: of its job; slots are of a node.
 
-    `results` by the name of the group. `absent`: node -> why it has no worker; `why_absent` is asked for that
-    once, with the nodes. `hcas`: their names by rail, as NCCL printed them first.
+    `group_of`: the group of a name in the log, None for one that the job does not have. `absent`: node -> why
+    it has no worker; `why_absent` is asked for that once, with the nodes. `hcas`: their names by rail, as
+    NCCL printed them first.
     """
 
     def __init__(
-        self, groups: Sequence[Group], nodes: Sequence[str], slots: int, max_bytes: int, why_absent: WhyAbsent
+        self,
+        group_of: Callable[[str], Group | None],
+        nodes: Sequence[str],
+        slots: int,
+        max_bytes: int,
+        why_absent: WhyAbsent,
     ) -> None:
-        self.results: dict[str, Result] = {}
+        self.results: dict[Group, Result] = {}
         self.absent: dict[str, str] = {}
         self.hcas: tuple[str, ...] = ()
-        self._groups = {group.name: group for group in groups}
+        self._group_of, self._why_absent = group_of, why_absent
         self._silent, self._slots, self._max_bytes = [*nodes], slots, max_bytes
-        self._why_absent = why_absent
         self._name = ""
         self._block: list[bytes] = []
 
@@ -101,10 +97,10 @@ class StageLog:
         if what == script.BEGINS:
             self._name, self._block = name, []
             return None
-        group = self._groups.get(name) if name == self._name else None
+        group = self._group_of(name) if name == self._name else None
         self._name = ""
         if group and (found := self._result(group, what)):
-            self.results[group.name] = found
+            self.results[group] = found
         return group
 
     def _result(self, group: Group, what: str) -> Result | None:
@@ -112,12 +108,12 @@ class StageLog:
         if what.startswith(script.NOT_RUN):
             # With a worker that runs and is not responding it is bad; any other one is not known.
             is_silent = any(self.absent.get(node) == SILENT for node in group.nodes)
-            return Result(busbw=None, reason=SILENT) if is_silent else None
+            return Result(None, SILENT) if is_silent else None
         found = self._judged(group)
         if what.startswith(script.TIMED_OUT):
-            return Result(busbw=None, reason=what)
+            return Result(None, what)
         if not what.startswith(f"{script.ENDED} 0 "):
-            return Result(busbw=None, reason=found.reason or what.partition(" after ")[0])
+            return Result(None, found.reason or what.partition(" after ")[0])
         return found
 
     def _judged(self, group: Group) -> Result:
@@ -134,7 +130,7 @@ class StageLog:
         failed = [each for each in found.checks if each.name in _NEEDED and each.status == "fail"]
         reasons = [each.name for each in found.diagnoses if each.severity == "fatal"]
         reasons += [f"{each.name}: {each.reason}" for each in failed]
-        return Result(busbw=None if failed else found.busbw_gbps, reason=next(iter(reasons), ""))
+        return Result(None if failed else found.busbw_gbps, next(iter(reasons), ""))
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ class Backend(Protocol):
         """
         ...
 
-    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> Verdict:
         """Run groups of these nodes as one job, which is gone when this returns or raises; its log is kept.
 
         `keep` gets what is known at its end, also at that by a signal.
@@ -191,26 +187,24 @@ class Backend(Protocol):
         ...
 
 
-def group_begins(line: bytes) -> str:
-    """The name of the group whose block begins with this line of a log; empty for other lines."""
-    name, _, what = line.decode("utf-8", "replace").strip().removeprefix(script.GROUP).partition(" ")
-    return name if line.startswith(script.GROUP.encode()) and what == script.BEGINS else ""
-
-
 def nodes_of(groups: Iterable[Group]) -> list[str]:
     """The nodes of the groups, sorted."""
     return sorted({node for group in groups for node in group.nodes})
 
 
-class StageCollector(Collector[StageLog, StageVerdict]):
-    """Follows the job of a stage. `log` has what is known so far, also after an interruption."""
+class StageCollector(Collector[StageLog, Verdict]):
+    """Follows the job of a stage; its verdict says whether the stage came to its end.
+
+    `log` has what is known so far, also after an interruption.
+    """
 
     def __init__(
         self, job: Job, work: Work, run: NcclRun, why_absent: WhyAbsent, progress: ProgressCallback
     ) -> None:
         super().__init__(job, Archive(work.folder), progress)
         self._groups = work.groups
-        self.log = StageLog(work.groups, run.nodes, run.slots_per_worker, run.max_bytes, why_absent)
+        by_name = {group.name: group for group in work.groups}
+        self.log = StageLog(by_name.get, run.nodes, run.slots_per_worker, run.max_bytes, why_absent)
 
     def read(self, lines: Iterable[bytes]) -> StageLog:
         left = Counter(group.round for group in self._groups)
@@ -223,16 +217,16 @@ class StageCollector(Collector[StageLog, StageVerdict]):
                     self.progress(f"stage {group.stage}: {done} of {len(self._groups)} groups have run")
         return self.log
 
-    def judge(self, log: StageLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> StageVerdict:
+    def judge(self, log: StageLog, outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         reasons = [*missing, *([] if outcome.succeeded else outcome.reasons)]
         if missing:
             # A group without a result may have printed a number that was lost.
-            log.results = {name: found for name, found in log.results.items() if found.busbw is not None}
-        word: Literal["unknown", "pass"] = "unknown" if reasons else "pass"
-        return StageVerdict(verdict=word, passed=not reasons, reasons=reasons, results=log.results)
+            log.results = {group: found for group, found in log.results.items() if found.busbw is not None}
+        verdict: Overall = "unknown" if reasons else "pass"
+        return Verdict(schema_=1, verdict=verdict, passed=not reasons, reasons=reasons)
 
-    def report(self, verdict: StageVerdict) -> str:
-        return f"{len(verdict.results)} groups have a result"
+    def report(self, verdict: Verdict) -> str:
+        return f"{len(self.log.results)} groups have a result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,10 +300,9 @@ class State(BaseModel):
         done, planned = {group for group, *_ in self.results}, self.planned.get(stage, ())
         return [g for g in planned if g not in done and not self.absent.keys() & set(g.nodes)]
 
-    def add(self, stage: Stage, log: StageLog) -> None:
+    def add(self, log: StageLog) -> None:
         """What the log of a stage says. A worker that runs and is not responding has bad results."""
-        by_name = {group.name: group for group in self.planned[stage]}
-        self.results += [(by_name[name], found.busbw, found.reason) for name, found in log.results.items()]
+        self.results += [(group, found.busbw, found.reason) for group, found in log.results.items()]
         self.absent |= {node: why for node, why in log.absent.items() if why != SILENT}
         self.hcas = self.hcas or log.hcas
 
@@ -459,15 +452,15 @@ class Diagnosis:
         hcas = state.hcas if stage == "C" else ()
         work = Work(groups, int(seconds), hcas, self.folder(stage))
         self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
-        began, absent = self.clock.now(), len(state.absent)
+        began, absent, results = self.clock.now(), len(state.absent), len(state.results)
         try:
-            verdict = self.backend.run(work, partial(state.add, stage))
+            verdict = self.backend.run(work, state.add)
         finally:
             elapsed = self.clock.now() - began
             state.seconds += elapsed
             state.node_seconds += elapsed * len(nodes)
         # A launcher that could not start where a worker could not either starts on another node.
-        again = not verdict.results and len(state.absent) > absent
+        again = len(state.results) == results and len(state.absent) > absent
         if (left := state.left(stage)) and not again:
             reasons = "; ".join(verdict.reasons) or _OVER
             state.stopped = f"stage {stage}: {len(left)} of {len(groups)} groups have not run: {reasons}"

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from busbar.exits import Failed, NoVerdict
-from busbar.fabric.diagnosis.stages import StageLog, group_begins
+from busbar.fabric.diagnosis.stages import StageLog
 from busbar.fabric.localise import Group
 from busbar.judge.archive import JOB, LOG, SOURCE, Archive, Record
 from busbar.judge.nccl import Verdict
@@ -406,15 +406,17 @@ class Evidence:
             if record is None:
                 raise Untrusted(f"{where} has no complete log")
             places, nodes = self.begun.site.pools[pool].rail_groups, {*record.nodes}
-            names = dict.fromkeys(filter(None, map(group_begins, archive.log_lines())))
-            named = (Group.of_name(name, places) for name in names)
-            groups = [group for group in named if group and nodes.issuperset(group.nodes)]
+
+            def group_of(name: str) -> Group | None:
+                group = Group.of_name(name, places)
+                return group if group and nodes.issuperset(group.nodes) else None
+
             slots, size = record.expectation["gpus_per_node"], record.expectation["max_bytes"]
-            log = StageLog(groups, record.nodes, slots, size, lambda missing: {})
+            log = StageLog(group_of, record.nodes, slots, size, lambda missing: {})
             for line in archive.log_lines():
                 log.line(line)
             self._know(f"{where}/{LOG}", pool, log.hcas)
-        found = {group: log.results[group.name].busbw for group in groups if group.name in log.results}
+        found = {group: result.busbw for group, result in log.results.items()}
         return Runs(found, log.hcas, record)
 
     @contextmanager

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from busbar.fabric.diagnosis import Scope
-from busbar.fabric.diagnosis.stages import StageCollector, StageLog, StageVerdict, Work, with_rings
+from busbar.fabric.diagnosis.stages import StageCollector, StageLog, Work, with_rings
 from busbar.fabric.measure import CannotMeasure
 from busbar.fabric.slurm import JobSpec, SlurmJob, why_unusable
+from busbar.judge.verdict import Verdict
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests import sbatch
 from busbar.manifests.ncclrun import nccl_run
@@ -47,7 +48,7 @@ class BySbatch:
             raise CannotMeasure([*reasons, "no node can be measured. Fix: sinfo -R; repair and resume them"])
         return absent, {}
 
-    def run(self, work: Work, keep: Callable[[StageLog], None]) -> StageVerdict:
+    def run(self, work: Work, keep: Callable[[StageLog], None]) -> Verdict:
         """Run the groups. A job that has not ended when it returns or raises is cancelled."""
         slurm, scope = self.slurm, self.scope
         partition = slurm.partition_of(scope.pool)

@@ -262,9 +262,10 @@ def test_conditions_of_a_slow_node_are_reasons_and_those_of_a_healthy_one_are_no
 def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its_own_end() -> None:
     first, second = (Group("A", 1, "in_group", (f"worker-{n}", f"worker-{n + 1}")) for n in (1, 3))
     job = configured()
-    log = StageLog([first, second], job.nodes, job.slots_per_worker, job.max_bytes, lambda nodes: {})
+    by_name = {group.name: group for group in (first, second)}
+    log = StageLog(by_name.get, job.nodes, job.slots_per_worker, job.max_bytes, lambda nodes: {})
     failure = "worker-0:40:90 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : rank 8"
-    for ended, results in ((second, {}), (first, {first.name: Result(busbw=None, reason="image-differs")})):
+    for ended, results in ((second, {}), (first, {first: Result(None, "image-differs")})):
         end = f"{groups.GROUP}{ended.name} {groups.ENDED} 3 after 9 s"
         for line in (f"{groups.GROUP}{first.name} {groups.BEGINS}", failure, end):
             log.line(line.encode())

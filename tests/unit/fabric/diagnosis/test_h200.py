@@ -25,10 +25,16 @@ def test_a_node_with_a_slow_link_is_the_one_to_be_tried_again_and_the_others_are
         Group("A", number, "in_group", nodes) for number, pairs in enumerate(PAIRS, 1) for nodes in pairs
     ]
     nodes = [f"gpu-{number}" for number in range(1, 5)]
-    log = StageLog(groups, nodes, 1, 64 << 20, lambda missing: dict.fromkeys(missing, "it is missing"))
+    log = StageLog(
+        {each.name: each for each in groups}.get,
+        nodes,
+        1,
+        64 << 20,
+        lambda missing: dict.fromkeys(missing, "it is missing"),
+    )
     for line in LOG.read_bytes().splitlines(keepends=True):
         log.line(line)
     assert (log.absent, len(log.results)) == ({}, 6)
-    known = Known({each: log.results[each.name].busbw for each in groups}, {"in_group": EXPECTED_GBPS})
+    known = Known({each: log.results[each].busbw for each in groups}, {"in_group": EXPECTED_GBPS})
     judged = score(known, {})
     assert (judged.undecided, set(judged.healthy)) == (("gpu-3",), {"gpu-1", "gpu-2", "gpu-4"})
