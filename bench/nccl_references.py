@@ -18,7 +18,7 @@ from busbar.judge.nccl.units import rate
 CLOSE = 0.05
 COLUMNS = (
     "system", "N", "collective", "algorithm", "busbw", "expected", "floor", "low", "off", "answer", "NCCL",
-    "date", "health", "reason", "source",
+    "date", "tuned", "reason", "source",
 )  # fmt: skip
 
 
@@ -34,18 +34,18 @@ def answer(result: PublishedResult, found: bounds.Bounds) -> str:
 def line(result: PublishedResult, found: bounds.Bounds) -> str:
     """A row of a table, in Markdown."""
     off = f"{result.busbw / found.expected - 1:+.1%}" if found.expected else "-"
-    tuned = "" if result.tuned else ", not tuned"
+    tuned = "yes" if result.tuned else "no"
     cells = (
         f"{result.gpu} {result.rails}x{result.rate_gbps:g}", str(result.nodes), result.collective,
         result.algorithm, rate(result.busbw), rate(found.expected), rate(found.floor), rate(found.low), off,
-        answer(result, found), result.nccl, result.date, f"{result.health}{tuned}", result.reason,
+        answer(result, found), result.nccl, result.date, tuned, result.reason,
         result.source,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
 def table(results: Iterable[PublishedResult], *, without_own_source: bool) -> str:
-    """All rows, and a line on how many healthy ones are close to what is expected, and which fail."""
+    """All rows, and a line on how many are close to what is expected, and which fail."""
     rows, counted = [], Counter[str]()
     for result in results:
         known = tuple(
@@ -56,13 +56,12 @@ def table(results: Iterable[PublishedResult], *, without_own_source: bool) -> st
         with patch.object(bounds, "published_results", lambda known=known: known):
             found = bounds.bounds(result.system(), result.collective, result.algorithm)
         rows.append(line(result, found))
-        if result.health == "healthy":
-            of = "tuned" if result.tuned else "not tuned"
-            near = found.expected is not None and found.evidence != "none"
-            close = found.expected is not None and abs(result.busbw / found.expected - 1) <= CLOSE
-            counted[f"{of}, {'expected' if near else 'no system like this'}"] += 1
-            counted[f"{of}, within {CLOSE:.0%}"] += near and close
-            counted[f"{of}, {answer(result, found).partition(' (')[0]}"] += 1
+        of = "tuned" if result.tuned else "not tuned"
+        near = found.expected is not None and found.evidence != "none"
+        close = found.expected is not None and abs(result.busbw / found.expected - 1) <= CLOSE
+        counted[f"{of}, {'expected' if near else 'no system like this'}"] += 1
+        counted[f"{of}, within {CLOSE:.0%}"] += near and close
+        counted[f"{of}, {answer(result, found).partition(' (')[0]}"] += 1
     head = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
     return "\n".join([head, *rows, "", *(f"{name}: {number}" for name, number in sorted(counted.items()))])
 

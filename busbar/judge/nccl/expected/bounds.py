@@ -155,8 +155,7 @@ class PublishedResult(StrictModel):
     busbw: float
     nccl: str = Field(default="", pattern=r"^(\d+\.\d+\.\d+)?$")
     date: str = Field(default="", pattern=r"^(20\d\d(-\d\d)?)?$", description="year, or year and month")
-    health: Literal["healthy", "degraded", "outdated"] = "healthy"
-    tuned: bool = Field(default=True, description="False: healthy, and nobody made it fast")
+    tuned: bool = Field(default=True, description="False: nobody made it fast")
     source: str = Field(min_length=10)
     reason: str = Field(default="", description="why it is more than 10 % off what is expected")
 
@@ -204,11 +203,10 @@ def size_class(domains: int) -> int:
 @cache
 def _of(gpu: str, collective: str) -> tuple[tuple[PublishedResult, System, str], ...]:
     board = SAME_BOARD.get(gpu, gpu)
-    found = (r for r in published_results() if r.health == "healthy" and r.collective == collective)
     return tuple(
         (r, system := r.system(), chosen(system, collective, r.algorithm))
-        for r in found
-        if SAME_BOARD.get(r.gpu, r.gpu) == board
+        for r in published_results()
+        if r.collective == collective and SAME_BOARD.get(r.gpu, r.gpu) == board
     )
 
 
@@ -224,7 +222,7 @@ def chosen(system: System, collective: str, algorithm: str) -> str:
 
 
 def comparable(system: System, collective: str, algorithm: str) -> tuple[list[PublishedResult], bool]:
-    """Healthy results of the same board, algorithm and collective, and whether they have the same rails too:
+    """The results of the same board, algorithm and collective, and whether they have the same rails too:
     without such results, those with the same line rate are used.
 
     For one domain only results of one domain are used, for more domains those of more, in any number.

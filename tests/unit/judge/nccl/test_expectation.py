@@ -31,12 +31,18 @@ ALGORITHMS = ("ring", "tree", "nvls", "sharp", "auto")
 SIZES = sorted(
     {*range(1, 38), *(18 * k + d for k in (3, 8, 57, 200) for d in (-1, 0, 1)), 64, 256, 1024, 4096}
 )
-HEALTHY = [r for r in published_results() if r.health == "healthy"]
-FAILURES = [r for r in published_results() if r.health == "degraded"]
+# What was published of systems that were not as they should be: busbw between two hosts of 8 GPUs.
+FAILURES = [
+    (System("H100", 2, 8, 8, 400, NVLINK["H100"]), "ring", 196.51),  # half of line rate: kube-nccl-test
+    (System("A100", 2, 8, 8, 200, NVLINK["A100"]), "ring", 3.09),  # TCP in place of 8 rails, on Azure AKS
+    (System("H200", 2, 8, 8, 400, NVLINK["H200"]), "auto", 88.9),  # reported as degraded
+    # healthy with NCCL 2.9.9 in 2021; the same machines reached 78.33 three years later
+    (System("A100", 2, 8, 4, 100, NVLINK["A100"]), "auto", 43.8),
+]
 
 
 def test_no_healthy_public_figure_fails_and_every_tuned_one_passes() -> None:
-    for reference in HEALTHY:
+    for reference in published_results():
         found = bounds(reference.system(), reference.collective, reference.algorithm)
         if found.floor is None or found.low is None:
             assert reference.collective == "sendrecv", reference
@@ -45,11 +51,10 @@ def test_no_healthy_public_figure_fails_and_every_tuned_one_passes() -> None:
         assert least <= reference.busbw <= (found.ceiling or 0), (reference, found.reasoning)
 
 
-def test_every_known_failure_lies_below_the_floor() -> None:
-    assert FAILURES
-    for reference in FAILURES:
-        found = bounds(reference.system(), reference.collective, reference.algorithm)
-        assert found.low is not None and reference.busbw < found.low, reference
+@pytest.mark.parametrize(("system", "algorithm", "busbw"), FAILURES)
+def test_every_known_failure_lies_below_the_floor(system: System, algorithm: str, busbw: float) -> None:
+    low = bounds(system, "all_reduce", algorithm).low
+    assert low is not None and busbw < low
 
 
 def sane(found: Bounds) -> bool:
@@ -145,7 +150,7 @@ def test_a_public_figure_is_within_10_percent_of_what_is_expected_or_says_why_no
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(HEALTHY), st.integers(1, 64))
+@given(st.sampled_from(published_results()), st.integers(1, 64))
 def test_half_of_what_a_healthy_system_reaches_fails_at_every_size_of_its_class(
     reference: PublishedResult, domains: int
 ) -> None:
@@ -191,14 +196,6 @@ def test_nccls_own_choice_is_nvls_where_an_nvswitch_reduces(
 ) -> None:
     system = System(gpu, nodes, per_node, 8, 400, NVLINK[gpu])
     assert bounds(system, "all_reduce", "auto").expected == expected
-
-
-def test_a_newer_result_takes_the_place_of_an_outdated_one() -> None:
-    for reference in (r for r in published_results() if r.health == "outdated"):
-        newer = [r for r in HEALTHY if r.system() == reference.system() and r.date > reference.date]
-        found = bounds(reference.system(), reference.collective, reference.algorithm)
-        assert newer and found.floor is not None
-        assert found.floor > reference.busbw and "20" in " ".join(found.reasoning)
 
 
 def test_gpus_that_share_a_rail_share_its_rate_in_an_alltoall() -> None:
