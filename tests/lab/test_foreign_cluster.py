@@ -76,8 +76,8 @@ class Stranger:
             env=self.lab.environment, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def clean(self) -> subprocess.CompletedProcess[str]:
-        return self.lab.run(*self.words("clean"))
+    def clean(self, *runs: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.run(*self.words("clean", *runs))
 
     @property
     def left(self) -> list[str]:
@@ -350,7 +350,8 @@ def test_what_a_killed_process_leaves_is_removed_by_clean_and_its_gpus_are_free(
     process.kill()
     process.communicate(timeout=10)
     assert stranger.left != []
-    done = stranger.clean()
+    [run] = {*re.findall(r"busbar-(run-\w+)", "\n".join(stranger.left))}
+    done = stranger.clean(run)
     print(done.stderr)
     assert done.returncode == 0
     assert re.search(r"removed Namespace busbar-run-\w+", done.stderr)

@@ -156,14 +156,12 @@ def clean(
 ) -> None:
     """Remove what a killed `busbar nccl run` left in a cluster: objects with its label, nothing else.
 
-    Without RUN: runs whose process on this machine has ended, or whose time is over. Other runs are named and
-    kept.
+    Without RUN: runs whose time is over. Other runs are named and kept.
 
     Exit code 0: no run is left; 1: a run was kept; 2: no answer of the cluster; 64: bad usage.
     """
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import clean as remove
-    from busbar.fabric.measure.run import NO_PROCESS
     from busbar.kube.wait import SystemClock
 
     removed: list[str] = []
@@ -176,9 +174,7 @@ def clean(
     if not kept and not removed:
         progress("nothing to remove")
     for each in kept:
-        is_alone = each.owner.startswith(NO_PROCESS)
-        why = "it goes on without a process" if is_alone else "its process may be alive"
-        progress(f"kept {each} of {each.run}: {why} (host, pid, latest end: {each.owner})")
+        progress(f"kept {each} of {each.run}: its process may be alive until {each.until or 'its end'}")
     if kept:
         progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
         raise typer.Exit(FAILED)

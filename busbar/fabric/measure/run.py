@@ -5,9 +5,7 @@ A run that outlives its process stays until a call has its result.
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,14 +24,13 @@ from busbar.manifests.scheduling import PRIORITY_CLASSES
 
 Found = TypeVar("Found")
 
-OWNER = "busbar/nccl-run-owner"
+UNTIL = "busbar/nccl-run-until"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CREATION_SECONDS = 60.0
 # Time limit in seconds. Pods have 5 s to end; deleting a namespace covers every kind of object.
 REMOVAL_SECONDS = 180.0
 # How long the log of a run that outlives its process can be fetched; `clean` removes it after that.
 KEPT_SECONDS = 7 * 86400.0
-NO_PROCESS = "-"
 _KINDS = (
     ("MPIJob", f"/apis/{API_VERSION}", "mpijobs"),
     ("ConfigMap", "/api/v1", "configmaps"),
@@ -89,7 +86,7 @@ class Remnant:
     path: str
     uid: str
     run: str
-    owner: str
+    until: str
 
     def __str__(self) -> str:
         parts = self.path.split("/")
@@ -97,22 +94,9 @@ class Remnant:
         return f"{self.kind} {namespace}{parts[-1]}"
 
 
-def this_process(seconds: float, *, outlives: bool = False) -> str:
-    """The owner mark of an object: host, pid, and the latest time at which this process ends.
-
-    `outlives`: the mark of a run that belongs to no process, with the time until which it stays.
-    """
-    whose = f"{NO_PROCESS} 0" if outlives else f"{socket.gethostname()} {os.getpid()}"
-    until = datetime.now(UTC) + timedelta(seconds=seconds + (KEPT_SECONDS if outlives else 0))
-    return f"{whose} {until.isoformat(timespec='seconds')}"
-
-
-def may_run(owner: str) -> bool:
-    """Whether the process of an owner mark may still follow its job; for another host this is unknown."""
-    host, pid, until = owner.split()
-    if datetime.now(UTC) >= datetime.fromisoformat(until):
-        return False
-    return host != socket.gethostname() or _lives(int(pid))
+def latest_end(seconds: float) -> str:
+    """The mark of an object: the time after which no process may still follow its run."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
 def measure(
@@ -167,14 +151,14 @@ def run(
     the next call finds it by its label. Raises CannotMeasure if the cluster refuses an object, LeftBehind if
     one cannot be removed, Interrupted at a signal, and the errors of `follow`.
     """
-    owner = this_process(CREATION_SECONDS + seconds + REMOVAL_SECONDS, outlives=outlives)
+    until = latest_end(CREATION_SECONDS + seconds + REMOVAL_SECONDS + (KEPT_SECONDS if outlives else 0))
     created: list[Remnant] = []
     with _signals_raise():
         stays = False
         try:
             created += _begun(api, plan, clock, progress) if outlives else []
             if not created:
-                _create(api, plan, owner, created, Deadline(clock, CREATION_SECONDS), progress)
+                _create(api, plan, until, created, Deadline(clock, CREATION_SECONDS), progress)
             stays = outlives
             found = follow()
         except BaseException as ended:
@@ -194,15 +178,15 @@ def run(
 def clean(
     api: Api, runs: Collection[str], namespace: str | None, clock: Clock, progress: ProgressCallback
 ) -> list[Remnant]:
-    """Remove objects of killed processes: of `runs`, else of all runs whose process cannot be alive.
+    """Remove objects of killed processes: of `runs`, else of all runs whose time is over.
 
     Returns the objects that are kept, because their process may be alive. Raises ApiError, and TimedOut.
     """
-    found = find(api, namespace)
-    kept = [each for each in found if not runs and (not each.owner or may_run(each.owner))]
-    named = [each for each in found if each not in kept and (not runs or each.run in runs)]
+    found, now = find(api, namespace), datetime.now(UTC)
+    over = [each for each in found if each.until and datetime.fromisoformat(each.until) <= now]
+    named = [each for each in found if each.run in runs] if runs else over
     remove(api, named, Deadline(clock, REMOVAL_SECONDS), progress)
-    return kept
+    return [] if runs else [each for each in found if each not in over]
 
 
 def find(api: Api, namespace: str | None = None) -> list[Remnant]:
@@ -239,17 +223,17 @@ def _begun(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -> li
 
 
 def _create(
-    api: Api, plan: Plan, owner: str, created: list[Remnant], deadline: Deadline, progress: ProgressCallback
+    api: Api, plan: Plan, until: str, created: list[Remnant], deadline: Deadline, progress: ProgressCallback
 ) -> None:
     """Create the objects of the plan; `created` gets those that may exist, without their uid."""
-    for path, manifest in plan.objects({OWNER: owner}):
+    for path, manifest in plan.objects({UNTIL: until}):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind in ("MPIJob", "Pod"):
             _try_worker(api, plan, manifest, deadline)
         # A signal during the request is handled after its response.
         with _blocked():
             try:
-                created.append(Remnant(kind, f"{path}/{name}", "", plan.run, owner))
+                created.append(Remnant(kind, f"{path}/{name}", "", plan.run, until))
                 api.create(path, manifest)
             except ApiError as error:
                 if not error.transient:
@@ -337,8 +321,8 @@ def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
     """The object as part of a run; empty without the label."""
     metadata = found["metadata"]
     run = metadata.get("labels", {}).get(RUN_LABEL)
-    owner = metadata.get("annotations", {}).get(OWNER, "")
-    return [Remnant(kind, path, metadata["uid"], run, owner)] if run else []
+    until = metadata.get("annotations", {}).get(UNTIL, "")
+    return [Remnant(kind, path, metadata["uid"], run, until)] if run else []
 
 
 def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
@@ -360,14 +344,6 @@ def _gone(api: Api, remnant: Remnant) -> bool | Pending:
     namespace = remnant.path.split("/")[-3]
     pods = listed_if_served(api, f"/api/v1/namespaces/{namespace}/pods", f"{RUN_LABEL}={remnant.run}")
     return Pending(f"{len(pods)} pods of {remnant} are ending") if pods else True
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
 
 
 @contextmanager

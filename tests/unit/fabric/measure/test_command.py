@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from busbar.fabric.measure import Request, plan, read_facts
-from busbar.fabric.measure.run import Interrupted, this_process
+from busbar.fabric.measure.run import UNTIL, Interrupted, latest_end
 from busbar.kube import wait
 from busbar.kube.client import ApiError
 from tests.support.cli import busbar
@@ -245,7 +245,7 @@ def test_clean_says_that_there_was_nothing(cluster: Foreign) -> None:
 def test_clean_keeps_a_run_that_may_be_alive_and_says_how_to_remove_it(cluster: Foreign) -> None:
     cluster.runs = lambda job: None
     made = plan(read_facts(cluster, None), Request(validation=SETTINGS), "run-7")
-    for path, manifest in made.objects({"busbar/nccl-run-owner": this_process(3600)}):
+    for path, manifest in made.objects({UNTIL: latest_end(3600)}):
         cluster.create(path, manifest)
     done = nccl("clean")
     assert done.exit_code == 1

@@ -71,12 +71,12 @@ def test_what_was_given_and_what_is_a_default_is_said_of_the_job_too() -> None:
 
 def test_the_job_is_that_of_a_stack_with_the_label_of_the_run_on_all_objects_and_pods() -> None:
     made = planned(two())
-    (_, namespace), (path, job) = made.objects({"busbar/nccl-run-owner": "me"})
+    (_, namespace), (path, job) = made.objects({"busbar/nccl-run-until": "me"})
     assert path == "/apis/kubeflow.org/v2beta1/namespaces/busbar-run-1/mpijobs"
     templates = [each["template"] for each in job["spec"]["mpiReplicaSpecs"].values()]
     marked = [namespace, job, *templates]
     assert [each["metadata"]["labels"].pop("busbar/nccl-run") for each in marked] == ["run-1"] * 4
-    assert job["metadata"]["annotations"].pop("busbar/nccl-run-owner") == "me"
+    assert job["metadata"]["annotations"].pop("busbar/nccl-run-until") == "me"
     assert job == mpijob.render(made.job)
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, Request, plan, read_facts
-from busbar.fabric.measure.run import NO_PROCESS, Interrupted, clean, measure, run, this_process
+from busbar.fabric.measure.run import UNTIL, Interrupted, clean, latest_end, measure, run
 from busbar.kube.client import ApiError
 from tests.support.kube_cluster import Clock, unreachable
 from tests.unit.collect import launcher_log
@@ -233,12 +229,6 @@ def test_a_run_that_outlives_its_process_stays_and_its_next_call_finds_it_by_its
     assert cluster.left == []
 
 
-def test_a_run_that_outlives_its_process_is_removed_once_its_time_is_over(cluster: Foreign) -> None:
-    killed(cluster, made_by(NO_PROCESS, 0, seconds=-1))
-    assert cleaned(cluster)[1] == []
-    assert cluster.left == []
-
-
 def test_a_lasting_run_that_the_cluster_refuses_is_removed(cluster: Foreign, tmp_path: Path) -> None:
     cluster.refuse = lambda path, body: FORBIDDEN if body["kind"] == "MPIJob" else None
     with pytest.raises(CannotMeasure, match="MPIJob cannot be created"):
@@ -308,23 +298,14 @@ def test_a_second_signal_leaves_the_run_and_says_how_to_remove_it(
     assert said[-1] == "error: run-1 is not removed: SIGTERM. Fix: busbar nccl clean run-1"
 
 
-def made_by(host: str, pid: int, seconds: float = 3600) -> str:
-    """As this_process of another one."""
-    return f"{host} {pid} {(datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()}"
+OVER = latest_end(-1)
 
 
-def killed(cluster: Foreign, owner: str, run: str = "run-1", namespace: str | None = None) -> None:
+def killed(cluster: Foreign, until: str, run: str = "run-1", namespace: str | None = None) -> None:
     """What a process that was killed has left."""
     cluster.runs = lambda job: None
-    for path, manifest in planned(cluster, namespace, run).objects({"busbar/nccl-run-owner": owner}):
+    for path, manifest in planned(cluster, namespace, run).objects({UNTIL: until}):
         cluster.create(path, manifest)
-
-
-def dead() -> str:
-    """A process of this machine that has ended."""
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    return made_by(socket.gethostname(), ended.pid)
 
 
 def cleaned(cluster: Foreign, *runs: str, namespace: str | None = None) -> tuple[list[str], list[str]]:
@@ -338,7 +319,7 @@ def test_what_a_killed_process_has_left_is_removed_and_named_and_nothing_else_is
     cluster: Foreign, namespace: str | None
 ) -> None:
     before = set(cluster.objects)
-    killed(cluster, dead(), namespace=namespace)
+    killed(cluster, OVER, namespace=namespace)
     said, kept = cleaned(cluster)
     assert set(cluster.objects) == before
     where = namespace or "busbar-run-1"
@@ -346,34 +327,24 @@ def test_what_a_killed_process_has_left_is_removed_and_named_and_nothing_else_is
     assert said[1:] == ([] if namespace else ["removed Namespace busbar-run-1"])
 
 
-ALIVE, LASTING = this_process(3600), this_process(0, outlives=True)
-ELSEWHERE = made_by("another-host", 1_000_000_000)  # no process here
-
-
-@pytest.mark.parametrize("owner", [ALIVE, ELSEWHERE, LASTING], ids=["here", "on another machine", "lasting"])
-def test_a_run_whose_process_may_be_alive_stays_until_it_is_named(cluster: Foreign, owner: str) -> None:
-    killed(cluster, owner)
+@pytest.mark.parametrize("until", [latest_end(3600), ""], ids=["its time", "without a mark"])
+def test_a_run_whose_process_may_be_alive_stays_until_it_is_named(cluster: Foreign, until: str) -> None:
+    killed(cluster, until)
     said, kept = cleaned(cluster)
     assert (said, kept[-1]) == ([], "Namespace busbar-run-1")
     assert cleaned(cluster, "run-1")[1] == []
     assert cluster.left == []
 
 
-def test_a_run_of_another_machine_whose_time_is_over_is_removed(cluster: Foreign) -> None:
-    killed(cluster, made_by("another-host", 1, seconds=-1))
-    assert cleaned(cluster)[1] == []
-    assert cluster.left == []
-
-
 def test_a_named_run_is_removed_and_no_other(cluster: Foreign) -> None:
-    killed(cluster, dead(), "run-1")
-    killed(cluster, dead(), "run-2")
+    killed(cluster, OVER, "run-1")
+    killed(cluster, OVER, "run-2")
     cleaned(cluster, "run-2")
     assert cluster.left and not [path for path in cluster.left if "run-2" in path]
 
 
 def test_a_job_is_removed_when_its_pods_have_ended_and_hold_no_gpus(cluster: Foreign) -> None:
-    killed(cluster, dead(), namespace="bench")
+    killed(cluster, OVER, namespace="bench")
     pod = "/api/v1/namespaces/bench/pods/ending"
     labels = {"busbar/nccl-run": "run-1"}
     cluster.add(pod, {"metadata": {"name": "ending", "namespace": "bench", "labels": labels}})
@@ -386,7 +357,7 @@ def test_a_job_is_removed_when_its_pods_have_ended_and_hold_no_gpus(cluster: For
 def test_an_object_of_the_same_name_that_somebody_made_meanwhile_stays(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed(cluster, dead(), namespace="bench")
+    killed(cluster, OVER, namespace="bench")
     [path] = cluster.left
 
     def replaced(where: str, **query: str) -> Any:
