@@ -252,21 +252,21 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     from busbar.config import ConfigError, stackfile
     from busbar.judge.archive import Archive
 
-    command = f"busbar diagnose {stackfile.stack_of(path)}"
+    stack = stackfile.stack_of(path)
+    command = f"busbar diagnose {stack}"
     finds = "finds which node, rail or switch is slow"
     advice = f"`{command}` {finds}, `{command} --paths` measures each rail without NCCL."
     try:
         if capability_of(path):
             say(advice)
             return
+        if stackfile.written(path, f"{stackfile.PROJECT}:{stackfile.KEY}") is None:
+            return
         file = stackfile.read(path)
         cluster = file.cluster()
-    except ConfigError as error:
-        if _names_a_cluster(path):
-            say(f"no diagnosis, because {path.name} has changed since the update began and is not valid:")
-            for finding in error.findings:
-                say(f"  - {finding}")
-            say("Fix: correct it (`busbar check-config` names each finding), then `busbar diagnose`.")
+    except ConfigError:
+        why = f"{path.name} has changed since the update began and is not valid"
+        say(f"no diagnosis, because {why}. Fix: `busbar check-config {stack}`, correct it, then `{command}`")
         return
     say(advice)
     for pool in cluster.pools:
@@ -277,16 +277,6 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
                 _in_pool(file, cluster, pool, None)
             except (typer.Exit, Failed, KeyboardInterrupt) as error:
                 end(error)
-
-
-def _names_a_cluster(path: Path) -> bool:
-    """Whether the file is, or may be, that of a cluster; an unreadable file may be."""
-    from busbar.config.stackfile import KEY, PROJECT
-
-    try:
-        return f"{PROJECT}:{KEY}" in path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
 
 
 def _in_pool(

@@ -228,24 +228,17 @@ def test_the_stack_of_another_program_that_makes_a_cluster_is_not_diagnosed(tmp_
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("text", "finding"),
-    [
-        ("config: {busbar:cluster: {name: 1}}\n", "  - hosts: missing"),
-        ("config: {busbar:cluster: [}\n", "  - Pulumi.prod.yaml: is not valid YAML"),
-    ],
-)
+@pytest.mark.parametrize("cluster", ["{name: 1}", "["], ids=["a finding", "no YAML"])
 def test_a_stack_file_that_became_invalid_during_the_update_is_not_diagnosed_and_this_is_said(
-    tmp_path: Path, text: str, finding: str
+    tmp_path: Path, cluster: str
 ) -> None:
-    (tmp_path / "Pulumi.prod.yaml").write_text(text)
+    (tmp_path / "Pulumi.prod.yaml").write_text(f"config: {{busbar:cluster: {cluster}}}\n")
     said: list[str] = []
     after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
-    assert said[0].startswith(
-        "no diagnosis, because Pulumi.prod.yaml has changed since the update began and is not valid:"
-    )
-    assert any(line.startswith(finding) for line in said), said
-    assert said[-1].startswith("Fix: ")
+    assert said == [
+        "no diagnosis, because Pulumi.prod.yaml has changed since the update began and is not valid. "
+        "Fix: `busbar check-config prod`, correct it, then `busbar diagnose prod`"
+    ]
 
 
 def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
