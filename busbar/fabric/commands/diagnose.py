@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from busbar.cli.ending import end, when_interrupted
+from busbar.cli.nccl import value
 from busbar.cli.output import fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed, NoVerdict
@@ -36,23 +37,16 @@ def diagnose(
     stack: Stack,
     project: Project = None,
     pool: Annotated[
-        str | None,
-        typer.Option("--pool", metavar="POOL", help="Pool; needed where there are several, without --nodes."),
+        str | None, value(None, "POOL", "Pool; needed where there are several, without --nodes.")
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option(
-            "--nodes",
-            metavar="A,B,...",
-            help="Only these workers, also those in quarantine; default: all of the pool that are not.",
-        ),
+        value(None, "A,B,...", "Only these workers, also those in quarantine; default: all that are not."),
     ] = None,
     as_json: AsJson = False,
     quarantine: Annotated[
         bool,
-        typer.Option(
-            "--quarantine", help="Write `quarantine` into the stack file for the nodes that are named."
-        ),
+        typer.Option("--quarantine", help="Write `quarantine` into the stack file for nodes that are named."),
     ] = False,
     release: Annotated[
         bool,

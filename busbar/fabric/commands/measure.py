@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from busbar.cli.nccl import WORST
+from busbar.cli.nccl import WORST, value
 from busbar.cli.output import error, fail, print_text, progress
 from busbar.cli.stackfile import (
     AsJson,
@@ -40,15 +40,11 @@ def measure(
     stack: Stack,
     project: Project = None,
     pool: Annotated[
-        str | None, typer.Option(metavar="POOL", help="Only this pool; default: all, one after the other.")
+        str | None, value(None, "POOL", "Only this pool; default: all, one after the other.")
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Only these workers of one pool, with commas, also those in quarantine: new ones, or one "
-            "that was repaired.",
-        ),
+        value(None, "NAMES", "Only these workers of one pool, with commas, also those in quarantine."),
     ] = None,
     idle: Annotated[
         bool,

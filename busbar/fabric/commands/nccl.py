@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +24,9 @@ EXAMPLES = (
     "busbar nccl run --nodes gpu-1,gpu-2 --profile h100-ib-8x400",
     "busbar nccl run --nodes pool=h100 --gpus 8 --hca nvidia.com/hostdev=8 --profile h100-ib-8x400",
 )
-
-
-Kubeconfig = Annotated[Path, option.value(CLUSTER, "FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
-Context = Annotated[
-    str | None, option.value(CLUSTER, "NAME", "Context in the kubeconfig; default: the current one.")
-]
+cluster = partial(option.value, CLUSTER)
+Kubeconfig = Annotated[Path, cluster("FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
+Context = Annotated[str | None, cluster("NAME", "Context in the kubeconfig; default: the current one.")]
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 
@@ -43,28 +41,18 @@ def run(
     context: Context = None,
     nodes: Annotated[
         str | None,
-        option.value(
-            CLUSTER, "SELECTOR|NAMES", "Label selector, or names with commas; default: all Nodes with GPUs."
-        ),
+        cluster("SELECTOR|NAMES", "Label selector, or names with commas; default: all Nodes with GPUs."),
     ] = None,
     expect_nodes: Annotated[
-        int | None,
-        option.value(
-            CLUSTER, "N", "Number of Nodes that must be measured; default: all that have GPUs.", min=1
-        ),
+        int | None, cluster("N", "Number of Nodes that must be measured; default: all that have GPUs.", min=1)
     ] = None,
     namespace: Annotated[
-        str | None,
-        option.value(CLUSTER, "NAME", "Existing namespace that admits the pods; default: a temporary one."),
+        str | None, cluster("NAME", "Existing namespace that admits the pods; default: a temporary one.")
     ] = None,
-    gpus: Annotated[
-        int | None, option.value(option.SYSTEM, "N", "GPUs per Node; default: all.", min=1)
-    ] = None,
+    gpus: Annotated[int | None, option.system("N", "GPUs per Node; default: all.", min=1)] = None,
     hca: Annotated[
         list[str] | None,
-        option.value(
-            option.SYSTEM, "NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."
-        ),
+        option.system("NAME=UNITS", "Extended resource for HCAs, units per Node; may be repeated."),
     ] = None,
     profile: option.Profile = None,
     rails: option.Rails = None,
@@ -79,8 +67,7 @@ def run(
         option.value(None, "FILE", "YAML with keys of `validation` in a stack file; options win."),
     ] = None,
     folder: Annotated[
-        Path | None,
-        option.value(option.OUTPUT, "DIR", "Folder for log, verdict and report; default: .busbar/RUN."),
+        Path | None, option.output("DIR", "Folder for log, verdict and report; default: .busbar/RUN.")
     ] = None,
     dry_run: Annotated[
         bool,
@@ -133,9 +120,9 @@ def run(
         return
     progress(explained(planned, ""))
     folder, left = folder or Path(".busbar", name), None
-    cluster = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+    options_of_clean = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
     try:
-        verdict = measure(api, planned, str(folder), SystemClock(), progress, options=cluster)
+        verdict = measure(api, planned, str(folder), SystemClock(), progress, options=options_of_clean)
     except LeftBehind as error:
         verdict, left = error.found, error
     more = f"{folder}/{REPORT}; --full prints gates and table"
@@ -152,7 +139,7 @@ def clean(
     ] = None,
     kubeconfig: Kubeconfig = DEFAULT_KUBECONFIG,
     context: Context = None,
-    namespace: Annotated[str | None, option.value(CLUSTER, "NAME", "Only in this namespace.")] = None,
+    namespace: Annotated[str | None, cluster("NAME", "Only in this namespace.")] = None,
 ) -> None:
     """Remove what a killed `busbar nccl run` left in a cluster: objects with its label, nothing else.
 
