@@ -223,7 +223,7 @@ class StageCollector(Collector[StageLog, Verdict]):
             # A group without a result may have printed a number that was lost.
             log.results = {group: found for group, found in log.results.items() if found.busbw is not None}
         verdict: Overall = "unknown" if reasons else "pass"
-        return Verdict(schema_=1, verdict=verdict, passed=not reasons, reasons=reasons)
+        return Verdict(schema=1, verdict=verdict, passed=not reasons, reasons=reasons)
 
     def report(self, verdict: Verdict) -> str:
         return f"{len(self.log.results)} groups have a result"
