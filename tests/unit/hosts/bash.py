@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 
 from busbar.hosts import scripts as hostscript
+
+# Places of the scripts, and where they are in a Box.
+PLACES = {
+    "STATE_DIR": "state",
+    "DOWNLOADS_DIR": "state/downloads",
+    "FIRST_VALUES": "state/first-values",
+    "RESTORING": "state/restoring",
+    "K3S": "bin/k3s",
+    "K3S_CONFIG_DIR": "etc",
+    "K3S_AUTH_CONFIG": "etc/auth-config.yaml",
+    "KUBECONFIG_FILE": "etc/k3s.yaml",
+    "K3S_DATA_DIR": "data",
+    "DB": "data/server/db",
+    "ETCD_DATA": "data/server/db/etcd",
+    "K3S_UNITS": "units",
+    "KUBELET_DIR": "kubelet",
+    "KUBECACHEDIR": "kubectl",
+    "DELIVERED_DIR": "delivered",
+    "MOUNTS": "mounts",
+    "LOCK_FILE": "lock",
+    "TEARDOWN": "teardown",
+    "LEAVING": "leaving",
+}
 
 
 def run(script: str, call: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -25,3 +50,55 @@ def output(script: str, call: str, *arguments: str, **variables: str) -> str:
     done = run(script, call, *arguments, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+class Box:
+    """A folder in which the functions of the scripts find their places; it is $ROOT for them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._places = "".join(f"{name}={root}/{path}; " for name, path in PLACES.items())
+
+    def write(self, path: str, text: str = "") -> Path:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def program(self, path: str, text: str) -> Path:
+        """A program of these lines of sh."""
+        file = self.write(path, f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+        return file
+
+    def read(self, path: str) -> str:
+        return (self.root / path).read_text()
+
+    def mode(self, path: str) -> int:
+        return (self.root / path).stat().st_mode & 0o7777
+
+    def has(self, path: str) -> bool:
+        return (self.root / path).exists()
+
+    def run(
+        self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`call` after the functions of `script`, with this payload."""
+        given = {"ROOT": str(self.root), "PAYLOAD": hostscript.payload_line(payload or {}).rstrip()}
+        return run(script, self._places + call, **{**given, **variables})
+
+    def output(
+        self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
+    ) -> str:
+        """The stdout of a call that must succeed."""
+        done = self.run(script, call, payload, **variables)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def error(
+        self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
+    ) -> str:
+        """The stderr of a call that must fail, and print nothing else."""
+        done = self.run(script, call, payload, **variables)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        return done.stderr

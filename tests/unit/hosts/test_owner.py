@@ -2,130 +2,79 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from busbar.hosts import scripts
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import Box, output
 
+BY_HAND: dict[str, str] = {}
 MINE = {"OWNER": "busbar/dev/worker-a", "INSTALL_ID": "1111"}
+RENAMED = {**MINE, "OWNER": "busbar/dev/worker-b"}
+OF_ANOTHER_CLUSTER = {**MINE, "INSTALL_ID": "2222"}
 
 
-def host(
-    tmp_path: Path, call: str, script: str = "k3s-agent", **values: str
-) -> subprocess.CompletedProcess[str]:
-    return run(script, f"STATE_DIR={tmp_path}/busbar; {call}", **values)
+def claim(box: Box, owner: dict[str, str], role: str = "worker") -> None:
+    box.output("k3s-agent", f'claim_host "{role}"', **owner)
 
 
-def claimed(tmp_path: Path, role: str = "worker", **values: str) -> None:
-    done = host(tmp_path, f'claim_host "{role}"', **{**MINE, **values})
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_host_is_removed_by_the_resource_that_installed_it(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    assert host(tmp_path, "may_remove", **MINE).returncode == 0
-
-
-def test_a_host_that_was_renamed_is_not_removed_under_its_old_name(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    claimed(tmp_path, OWNER="busbar/dev/worker-b")
-    done = host(tmp_path, "may_remove", **MINE)
-    assert done.returncode == 1
-    assert "now belongs to busbar/dev/worker-b, not to busbar/dev/worker-a; no changes made" in done.stderr
-
-
-def test_a_host_of_another_cluster_with_equal_names_is_not_removed(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    assert host(tmp_path, "may_remove", **{**MINE, "INSTALL_ID": "2222"}).returncode == 1
-
-
-@pytest.mark.parametrize("state", ["none", "unmarked"])
-def test_a_host_without_a_mark_is_not_removed(tmp_path: Path, state: str) -> None:
-    if state == "unmarked":
-        (tmp_path / "busbar").mkdir()
-    done = host(tmp_path, "may_remove", **MINE)
-    assert done.returncode == 1
-    assert "owner is missing); no changes made" in done.stderr
-
-
-def test_by_hand_the_mark_of_any_owner_is_enough(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    assert host(tmp_path, "may_remove").returncode == 0
+@pytest.mark.parametrize("owners", [[MINE], [RENAMED, MINE], [BY_HAND, MINE]])
+def test_a_host_is_removed_by_the_resource_that_installed_it_last(
+    box: Box, owners: list[dict[str, str]]
+) -> None:
+    for owner in owners:
+        claim(box, owner)
+    assert box.run("k3s-agent", "may_remove", **MINE).returncode == 0
+    assert box.run("k3s-agent", "may_remove").returncode == 0, "by hand the mark of any owner is enough"
 
 
 @pytest.mark.parametrize(
-    ("script", "verb"),
+    ("owner", "says"),
+    [
+        (RENAMED, "now belongs to busbar/dev/worker-b, not to busbar/dev/worker-a; no changes made"),
+        (OF_ANOTHER_CLUSTER, "now belongs to busbar/dev/worker-a"),
+        (None, "owner is missing); no changes made"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("script", "remove"),
     [("k3s-agent", "remove_agent"), ("k3s-server", "remove_server"), ("haproxy", "remove_balancer")],
 )
-def test_a_removal_on_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
-    tmp_path: Path, script: str, verb: str
+def test_a_removal_of_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
+    box: Box, owner: dict[str, str] | None, says: str, script: str, remove: str
 ) -> None:
-    nothing = "; ".join(
-        f"{tool}() {{ echo {tool} was called; }}" for tool in ("systemctl", "rm", "find", "ip", "ps")
+    if owner:
+        claim(box, owner)
+    programs = "".join(
+        f"{name}() {{ echo {name} was called; }}; " for name in ("systemctl", "find", "ip", "ps")
     )
-    claimed(tmp_path, OWNER="busbar/dev/another")
     # may_remove itself may clean up after an interrupted removal.
-    done = host(tmp_path, f"{nothing}; rm() {{ :; }}; {verb}", script, **MINE)
+    done = box.run(script, f"{programs} rm() {{ :; }}; {remove}", **MINE)
     assert (done.returncode, done.stdout) == (0, '{"node":"worker-1","removed":false}\n'), done.stderr
-    assert (tmp_path / "busbar/owner").exists()
+    assert says in done.stderr
+    assert box.has("state/owner") is (owner is not None)
 
 
-def test_a_host_of_another_cluster_is_not_installed_on(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    done = host(tmp_path, "claim_host worker", **{**MINE, "INSTALL_ID": "2222"})
-    assert done.returncode == 1
-    assert "belongs to another cluster (busbar/dev/worker-a). Fix: remove it there" in done.stderr
+@pytest.mark.parametrize(
+    ("role", "owner", "says"),
+    [
+        (
+            "worker",
+            OF_ANOTHER_CLUSTER,
+            "belongs to another cluster (busbar/dev/worker-a). Fix: remove it there",
+        ),
+        ("load balancer", MINE, "is already a load balancer (busbar/dev/worker-a)"),
+    ],
+)
+def test_a_host_changes_its_cluster_or_role_only_after_it_was_removed(
+    box: Box, role: str, owner: dict[str, str], says: str
+) -> None:
+    claim(box, MINE, role)
+    assert says in box.error("k3s-agent", "claim_host worker", **owner)
 
 
-def test_a_host_changes_its_role_only_after_it_was_removed(tmp_path: Path) -> None:
-    claimed(tmp_path, "load balancer")
-    done = host(tmp_path, "claim_host worker", **MINE)
-    assert done.returncode == 1
-    assert "is already a load balancer (busbar/dev/worker-a)" in done.stderr
-
-
-def test_a_renamed_stack_keeps_its_hosts(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    claimed(tmp_path, OWNER="busbar/prod/worker-a")
-    assert host(tmp_path, "may_remove", **{**MINE, "OWNER": "busbar/prod/worker-a"}).returncode == 0
-
-
-def test_an_installation_by_hand_may_be_taken_over_by_a_stack(tmp_path: Path) -> None:
-    assert host(tmp_path, "claim_host worker").returncode == 0
-    claimed(tmp_path)
-
-
-def test_the_mark_is_readable_for_root_only(tmp_path: Path) -> None:
-    claimed(tmp_path)
-    assert (tmp_path / "busbar").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "busbar/owner").read_text() == (
-        "role=worker\nowner=busbar/dev/worker-a\ninstall_id=1111\n"
-    )
-
-
-def installed_server(tmp_path: Path, config: str) -> str:
-    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/config.yaml").write_text(config)
-    return f"K3S_DATA_DIR={tmp_path}/data; K3S_CONFIG_DIR={tmp_path}/etc; "
-
-
-def refused(tmp_path: Path, installed: str, wanted: str) -> subprocess.CompletedProcess[str]:
-    line = scripts.stdin("k3s-server", {"config": wanted}).partition("\n")[0]
-    places = installed_server(tmp_path, installed)
-    return run("k3s-server", places + "refuse_new_identity", NODE_NAME="server-b", PAYLOAD=line)
-
-
-def test_the_same_token_with_the_pinned_ca_is_the_same_token(tmp_path: Path) -> None:
-    pinned = f"token: K10{'a' * 64}::server:x\n"
-    assert refused(tmp_path, "node-name: server-b\ntoken: x\n", pinned).returncode == 0
-
-
-def test_a_fresh_server_may_have_any_name(tmp_path: Path) -> None:
-    assert run("k3s-server", f"K3S_DATA_DIR={tmp_path}; refuse_new_identity").returncode == 0
+def test_the_mark_is_readable_for_root_only(box: Box) -> None:
+    claim(box, MINE)
+    assert (box.mode("state"), box.mode("state/owner")) == (0o700, 0o600)
+    assert box.read("state/owner") == "role=worker\nowner=busbar/dev/worker-a\ninstall_id=1111\n"
 
 
 def test_the_machine_is_told_by_a_digest_of_its_machine_id() -> None:

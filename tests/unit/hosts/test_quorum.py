@@ -13,17 +13,18 @@ from tests.unit.hosts.bash import run
 HOST = r"""
 unset SECONDS
 SECONDS=0
-systemctl() { [[ $ACTIVE == true ]]; }
+systemctl() { [[ ${ACTIVE:-true} == true ]]; }
 sleep() { SECONDS=$((SECONDS + $1)); }
 curl() {
   local url=${*: -1}
   case $url in
-    */health) [[ $SERVES == true ]] && echo '{"health":"true"}' || echo '{"health":"false"}' ;;
+    */health) echo "{\"health\":\"${SERVES:-true}\"}" ;;
     */member/list) printf '%s' "$MEMBERS" ;;
     */maintenance/status) printf '%s' "${STATUS:-}" ;;
     */readyz)
       ((SECONDS < 30)) || UP+=" ${LATER:-}"
-      [[ " $UP " == *" ${url%:6443/readyz} "* ]] && printf ok
+      url=${url#https://10.0.0.} url=${url%:6443/readyz}
+      [[ " $UP " == *" $url "* ]] && printf ok
       ;;
   esac
 }
@@ -45,80 +46,71 @@ def members(*names: str, learner: str = "") -> str:
     return json.dumps({"header": {"member_id": "1"}, "members": found}, separators=(",", ":"))
 
 
-THREE = members("server-1", "server-2", "server-3")
+def servers(count: int, learner: str = "") -> str:
+    return members(*(f"server-{number}" for number in range(1, count + 1)), learner=learner)
 
 
 def restart(
-    up: str, *, listed: str = THREE, active: str = "true", serves: str = "true", later: str = ""
+    up: str, listed: str = servers(3), prelude: str = "", **values: str
 ) -> subprocess.CompletedProcess[str]:
-    """Whether server-1 may restart, with `up` the numbers of the servers that answer."""
-    addresses = " ".join(f"https://10.0.0.{number}" for number in up.split())
-    return run(
-        "k3s-server",
-        HOST + "keep_quorum; echo restarts",
-        NODE_NAME="server-1",
-        ACTIVE=active,
-        SERVES=serves,
-        MEMBERS=listed,
-        UP=addresses,
-        LATER=" ".join(f"https://10.0.0.{number}" for number in later.split()),
-    )
+    """The restart of server-1, with `up` the numbers of the servers that answer."""
+    given = {"NODE_NAME": "server-1", "MEMBERS": listed, "UP": up, **values}
+    return run("k3s-server", f"{HOST}{prelude}\nkeep_quorum; echo restarts", **given)
 
 
 @pytest.mark.parametrize(
     ("listed", "up"),
     [
-        (THREE, "1 2 3"),
-        (members("server-1"), "1"),
-        # Both are needed whatever is done.
-        (members("server-1", "server-2"), "1 2"),
-        (members("server-1", "server-2", "server-3", "server-4", "server-5"), "1 2 3 4"),
-        # A learner does not count.
-        (members("server-1", "server-2", "server-3", "server-4", learner="server-4"), "1 2 3"),
+        (servers(3), "1 2 3"),
+        (servers(1), "1"),
+        (servers(2), "1 2"),  # both are needed whatever is done
+        (servers(5), "1 2 3 4"),
+        (servers(4, learner="server-4"), "1 2 3"),  # a learner does not count
     ],
 )
 def test_a_server_restarts_while_the_others_are_a_majority(listed: str, up: str) -> None:
-    done = restart(up, listed=listed)
+    done = restart(up, listed)
     assert done.stdout == "restarts\n", done.stderr
 
 
 @pytest.mark.parametrize(
     ("listed", "up", "silent"),
     [
-        (THREE, "1 2", "server-3-0123abcd"),
-        (THREE, "1", "server-2-0123abcd server-3-0123abcd"),
-        (members("server-1", "server-2"), "1", "server-2-0123abcd"),
+        (servers(3), "1 2", "server-3-0123abcd"),
+        (servers(3), "1", "server-2-0123abcd server-3-0123abcd"),
+        (servers(2), "1", "server-2-0123abcd"),
         (members("server-1", "server-2", ""), "1 2 3", ""),
-        (members("server-1", "server-2", "server-3", "server-4", "server-5"), "1 2 3", "server-4-0123abcd"),
-        (members("server-1", "server-2", "server-3", "server-4", learner="server-3"), "1 2 3", "server-4-"),
+        (servers(5), "1 2 3", "server-4-0123abcd"),
+        (servers(4, learner="server-3"), "1 2 3", "server-4-"),
     ],
 )
 def test_a_server_that_etcd_needs_is_not_restarted_and_the_silent_ones_are_named(
     listed: str, up: str, silent: str
 ) -> None:
-    done = restart(up, listed=listed)
+    done = restart(up, listed)
     assert (done.returncode, done.stdout) == (1, "")
     assert "k3s was not restarted: etcd would lose its quorum. Of " in done.stderr
     assert f"silent: {silent}".strip() in done.stderr
     assert "Fix: repair K3s there first" in done.stderr
 
 
+def test_a_server_whose_etcd_does_not_name_the_voters_is_not_restarted() -> None:
+    done = restart("1 2 3", listed="")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "etcd on this server is not responding, though k3s runs" in done.stderr
+
+
 def test_a_restart_waits_for_a_server_that_is_about_to_answer() -> None:
-    assert restart("1 2", later="3").stdout == "restarts\n"
+    assert restart("1 2", LATER="3").stdout == "restarts\n"
 
 
 def test_a_server_that_answers_for_a_moment_between_crashes_does_not_count() -> None:
-    crashes = "server_answers() { ((++looks % 3 == 0)); }; looks=0; "
-    done = run(
-        "k3s-server",
-        HOST + crashes + "keep_quorum; echo restarts",
-        NODE_NAME="server-1", ACTIVE="true", SERVES="true", MEMBERS=THREE, UP="",
-    )  # fmt: skip
+    done = restart("", prelude="looks=0; server_answers() { ((++looks % 3 == 0)); }")
     assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_server_that_is_not_up_restarts_at_once() -> None:
-    assert restart("", active="false").stdout == "restarts\n"
+    assert restart("", ACTIVE="false").stdout == "restarts\n"
 
 
 @pytest.mark.parametrize(
@@ -136,8 +128,7 @@ def test_a_server_votes_by_etcds_own_word(status: str, serves: str, voter: bool)
     assert (done.returncode == 0) is voter
 
 
-def test_every_script_that_restarts_a_server_asks_etcd_first() -> None:
-    for script in ("k3s-server", "kubeconfig"):
-        call = 'keep_quorum() { echo asked; exit 0; }; systemctl() { echo "$*"; }; note() { :; }; '
-        restarts = "renew" if script == "kubeconfig" else "k3s_restart"
-        assert run(script, call + restarts).stdout == "asked\n", script
+@pytest.mark.parametrize(("script", "restart"), [("k3s-server", "k3s_restart"), ("kubeconfig", "renew")])
+def test_every_script_that_restarts_a_server_asks_etcd_first(script: str, restart: str) -> None:
+    call = 'keep_quorum() { echo asked; exit 0; }; systemctl() { echo "$*"; }; note() { :; }; '
+    assert run(script, call + restart).stdout == "asked\n"

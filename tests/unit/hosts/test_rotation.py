@@ -4,141 +4,171 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from pathlib import Path
+
+import pytest
 
 from busbar.hosts import k3s
-from busbar.hosts import scripts as hostscript
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import Box, output
 
 OLD, NEW = "oldtoken", "newtoken"
 PINNED = f"K10{'a' * 64}::server:"
+CONFIG = {"config": f"token: {PINNED}{NEW}\n"}
+# K3s accepts the token ACCEPTS, unless it does not run (RUNS=no); what curl is told is in `puts`.
+PROGRAMS = """
+systemctl() { [[ $1 != is-active || ${RUNS:-yes} == yes ]]; }
+journalctl() { echo "${JOURNAL:-}"; }
+poll() { shift; "$@"; }
+curl() {
+  local input
+  input=$(cat)
+  echo "$@" >>$ROOT/arguments
+  echo "$input" | grep newToken >>$ROOT/puts
+  case $input in *"server:$ACCEPTS"*) printf 200 ;; *) printf 401 ;; esac
+}
+"""
 
 
-def places(root: Path) -> str:
-    """Paths below `root`; curl notes what it is told."""
-    return f"""
-        STATE_DIR={root}; K3S_DATA_DIR={root}/data; K3S_CONFIG_DIR={root}/etc
-        systemctl() {{ [[ $1 != is-active || ${{RUNS:-yes}} == yes ]]; }}
-        journalctl() {{ echo "${{JOURNAL:-}}"; }}
-        poll() {{ shift; "$@"; }}
-        curl() {{
-          local input
-          input=$(cat)
-          echo "$input" >>{root}/puts
-          case $input in *"server:$ACCEPTS"*) printf 200 ;; *) printf 401 ;; esac
-        }}
-    """
+def test_a_raised_number_is_due_until_it_is_recorded(box: Box) -> None:
+    def is_due(number: str) -> bool:
+        return (
+            box.run("k3s-agent", "rotation_is_due certificates", ROTATE_CERTIFICATES=number).returncode == 0
+        )
+
+    assert is_due("2") and not is_due("0")
+    box.output("k3s-agent", "record_rotation server_token 1; record_rotation certificates 2")
+    assert is_due("3") and not is_due("2")
+    assert box.read("state/rotated") == "server_token 1\ncertificates 2\n"
 
 
-def test_a_raised_number_is_due_until_it_is_recorded(tmp_path: Path) -> None:
-    due = places(tmp_path) + "rotation_is_due certificates && echo due || echo done"
-    assert output("k3s-agent", due).strip() == "done", "never rotated, and not asked for"
-    assert output("k3s-agent", due, ROTATE_CERTIFICATES="2").strip() == "due"
-    output("k3s-agent", places(tmp_path) + "record_rotation server_token 1; record_rotation certificates 2")
-    assert output("k3s-agent", due, ROTATE_CERTIFICATES="2").strip() == "done"
-    assert output("k3s-agent", due, ROTATE_CERTIFICATES="3").strip() == "due"
-    assert (tmp_path / "rotated").read_text() == "server_token 1\ncertificates 2\n"
+def test_a_new_cluster_has_done_the_rotations_that_it_is_made_with(box: Box) -> None:
+    done = box.output(
+        "k3s-server", PROGRAMS + "with_rotations echo starts", CONFIG, ROTATE_SERVER_TOKEN="1", FIRST="true"
+    )
+    assert (done, box.read("state/rotated")) == ("starts\n", "server_token 1\n")
+    assert not box.has("puts")
 
 
-def test_a_lower_number_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "rotated").write_text("server_token 3\n")
-    install = places(tmp_path) + "with_rotations echo changed"
-    done = run("k3s-server", install, ROTATE_SERVER_TOKEN="2")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "k3s.rotate.server_token is 2, but 3 is done here; K3s was not changed" in done.stderr
-    assert "Fix: set it to 3, or to a higher number" in done.stderr
+def test_a_lower_number_is_refused(box: Box) -> None:
+    box.write("state/rotated", "server_token 3\n")
+    said = box.error("k3s-server", PROGRAMS + "with_rotations echo changed", ROTATE_SERVER_TOKEN="2")
+    assert "k3s.rotate.server_token is 2, but 3 is done here; K3s was not changed" in said
+    assert "Fix: set it to 3, or to a higher number" in said
 
 
-def flag(root: Path, k3s_command: str) -> subprocess.CompletedProcess[str]:
-    """What systemd runs before K3s, with `k3s_command` as K3s."""
-    path = root / "rotate.conf"
-    write = "write_file() { cat >" + str(path) + "; }; "
-    output("k3s-agent", places(root) + f"K3S={k3s_command}; " + write + "rotate_certificates_at_start")
-    line = next(line for line in path.read_text().splitlines() if line.startswith("ExecStartPre="))
-    return subprocess.run(["bash", "-c", line.removeprefix("ExecStartPre=")], check=False, text=True)
+def start(box: Box) -> int:
+    """The exit status of what systemd runs before K3s when certificates are due."""
+    written = "write_file() { cat >$ROOT/rotate.conf; }; rotate_certificates_at_start"
+    box.output("k3s-agent", PROGRAMS + written)
+    [line] = [line for line in box.read("rotate.conf").splitlines() if line.startswith("ExecStartPre=")]
+    return subprocess.run(["bash", "-c", line.removeprefix("ExecStartPre=")], check=False).returncode
 
 
-def test_certificates_are_rotated_once_at_the_next_start_also_if_k3s_then_crashes(tmp_path: Path) -> None:
-    k3s_binary = tmp_path / "k3s"
-    k3s_binary.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/rotations\n')
-    k3s_binary.chmod(0o755)
-    assert flag(tmp_path, str(k3s_binary)).returncode == 0
-    assert (tmp_path / "rotations").read_text() == "certificate rotate\n"
-    assert not (tmp_path / "rotate-certificates").exists(), "the next start keeps them"
+def test_certificates_are_rotated_once_at_the_next_start_also_if_k3s_then_crashes(box: Box) -> None:
+    box.program("bin/k3s", f'echo "$@" >>{box.root}/rotations')
+    box.write("state/k3s-agent.sha256")
+    assert start(box) == 0
+    assert box.read("rotations") == "certificate rotate\n"
+    assert not box.has("state/rotate-certificates"), "the next start keeps them"
+    assert not box.has("state/k3s-agent.sha256"), "else nothing restarts it"
 
 
-def test_a_start_whose_rotation_failed_is_no_start(tmp_path: Path) -> None:
-    assert flag(tmp_path, "/bin/false").returncode != 0
-    assert (tmp_path / "rotate-certificates").exists()
-    done = run("k3s-agent", places(tmp_path) + "certificates_are_rotated", ROTATE_CERTIFICATES="1")
-    assert "k3s-agent is running, but its certificates were not rotated" in done.stderr
+def test_a_start_whose_rotation_failed_is_no_start(box: Box) -> None:
+    box.program("bin/k3s", "exit 1")
+    box.write("state/rotated")
+    assert start(box) != 0
+    said = box.error("k3s-agent", PROGRAMS + "certificates_are_rotated", ROTATE_CERTIFICATES="1")
+    assert "k3s-agent is running, but its certificates were not rotated" in said
 
 
-def rotate(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
-    call = f"rotate_server_token {OLD} {PINNED}{NEW}"
-    return run("k3s-server", places(root) + call, **{"ACCEPTS": OLD, **values})
+ROTATE = f"{PROGRAMS} rotate_server_token {OLD} {PINNED}{NEW}"
+REFUSED = 'level=fatal msg="bootstrap data already found and encrypted with different token"'
 
 
-def puts(root: Path) -> list[str]:
-    path = root / "puts"
-    return [line for line in path.read_text().splitlines() if "newToken" in line] if path.exists() else []
+@pytest.mark.parametrize(
+    ("values", "puts"),
+    [
+        ({"ACCEPTS": OLD}, 1),
+        # It was killed after the rotation, and has restarted since.
+        ({"ACCEPTS": NEW}, 2),
+        # Etcd refuses the earlier token since the rotation.
+        ({"ACCEPTS": OLD, "RUNS": "no", "JOURNAL": REFUSED}, 0),
+    ],
+)
+def test_etcd_gets_the_new_token_once(box: Box, values: dict[str, str], puts: int) -> None:
+    box.write("state/rotated")
+    box.write("puts")
+    for _ in range(2):
+        box.output("k3s-server", ROTATE, **values)
+    assert box.read("puts").splitlines() == ['data = "{\\"newToken\\":\\"newtoken\\"}"'] * puts
+    assert not puts or box.read("state/token-in-etcd").strip() == k3s.install_id(NEW)
 
 
-def test_etcd_gets_the_new_token_once(tmp_path: Path) -> None:
-    assert rotate(tmp_path).returncode == 0
-    assert puts(tmp_path) == ['data = "{\\"newToken\\":\\"newtoken\\"}"']
-    assert rotate(tmp_path).returncode == 0
-    assert len(puts(tmp_path)) == 1, "a run that was killed right after it"
-    assert (tmp_path / "token-in-etcd").read_text().strip() == k3s.install_id(NEW)
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"ACCEPTS": "another"}, "k3s did not rotate the server token (PUT /v1-k3s/token: 401)"),
+        ({"RUNS": "no"}, "k3s is not running here, and without it the server token cannot be rotated"),
+    ],
+)
+def test_a_rotation_that_fails_ends_the_update(box: Box, values: dict[str, str], says: str) -> None:
+    assert says in box.error("k3s-server", ROTATE, **values)
+    assert not box.has("state/token-in-etcd")
 
 
-def test_the_tokens_are_in_no_argument_of_a_process(tmp_path: Path) -> None:
-    seen = places(tmp_path) + f'curl() {{ echo "$@" >>{tmp_path}/arguments; cat >/dev/null; printf 200; }}; '
-    output("k3s-server", seen + f"rotate_server_token {OLD} {NEW}")
-    arguments = (tmp_path / "arguments").read_text()
+def test_the_tokens_are_in_no_argument_of_a_process(box: Box) -> None:
+    box.write("state/rotated")
+    box.output("k3s-server", ROTATE, ACCEPTS=OLD)
+    arguments = box.read("arguments")
     assert "/v1-k3s/token" in arguments and OLD not in arguments and NEW not in arguments
 
 
-def test_a_server_that_has_restarted_with_the_new_token_is_asked_with_it(tmp_path: Path) -> None:
-    assert rotate(tmp_path, ACCEPTS=NEW).returncode == 0
-    assert len(puts(tmp_path)) == 2
+def a_server(box: Box, config: str = f"node-name: worker-1\ntoken: {OLD}\n") -> None:
+    box.write("data/server/db/etcd/member/snap")
+    box.write("etc/config.yaml", config)
 
 
-def test_a_refused_rotation_ends_the_update(tmp_path: Path) -> None:
-    done = rotate(tmp_path, ACCEPTS="another")
-    assert done.returncode == 1
-    assert "k3s did not rotate the server token (PUT /v1-k3s/token: 401)" in done.stderr
-    assert not (tmp_path / "token-in-etcd").exists()
+def test_another_server_takes_the_rotated_token_with_its_restart_and_rotates_none(box: Box) -> None:
+    a_server(box)
+    for path in ("data/server/cred/passwd", "state/k3s.sha256"):
+        box.write(path)
+    rotate = "with_rotations ls $K3S_DATA_DIR/server/cred $STATE_DIR"
+    seen = box.output("k3s-server", PROGRAMS + rotate, CONFIG, ROTATE_SERVER_TOKEN="1", FIRST="false")
+    assert "passwd" not in seen and "k3s.sha256" not in seen
+    assert not box.has("puts")
+    assert box.read("state/token-in-etcd").strip() == k3s.install_id(NEW)
+    assert box.read("state/rotated") == "server_token 1\n"
 
 
-def test_a_server_that_etcd_refuses_since_the_rotation_goes_on_with_the_new_token(tmp_path: Path) -> None:
-    refused = 'level=fatal msg="bootstrap data already found and encrypted with different token"'
-    assert rotate(tmp_path, RUNS="no", JOURNAL=refused).returncode == 0
-    assert puts(tmp_path) == []
+@pytest.mark.parametrize(
+    ("config", "values", "says"),
+    [
+        (f"token: {PINNED}{NEW}\n", {}, ""),
+        (f"node-name: worker-1\ntoken: {NEW}\n", {}, ""),
+        (f"token: {OLD}\n", {"ROTATE_SERVER_TOKEN": "1"}, ""),
+        (
+            f"token: {OLD}\n",
+            {},
+            "the token is not the one that this cluster was created with; no changes made",
+        ),
+        (
+            "node-name: other\n",
+            {},
+            "this server is other in etcd and cannot become worker-1; no changes made",
+        ),
+    ],
+)
+def test_a_server_with_data_keeps_its_name_and_its_token_unless_that_is_rotated(
+    box: Box, config: str, values: dict[str, str], says: str
+) -> None:
+    a_server(box, config)
+    done = box.run("k3s-server", "refuse_new_identity", CONFIG, **values)
+    assert (done.returncode == 1) is bool(says) and says in done.stderr
 
 
-def test_without_k3s_nothing_is_rotated(tmp_path: Path) -> None:
-    done = rotate(tmp_path, RUNS="no")
-    assert "k3s is not running here, and without it the server token cannot be rotated" in done.stderr
+def test_a_fresh_server_may_have_any_name(box: Box) -> None:
+    assert box.run("k3s-server", "refuse_new_identity").returncode == 0
 
 
-def identity(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
-    (root / "data/server/db/etcd/member").mkdir(parents=True)
-    (root / "etc").mkdir()
-    (root / "etc/config.yaml").write_text(f"node-name: worker-1\ntoken: {OLD}\n")
-    payload = hostscript.stdin("k3s-server", {"config": f"token: {PINNED}{NEW}\n"}).partition("\n")[0]
-    return run("k3s-server", places(root) + "refuse_new_identity", PAYLOAD=payload, **values)
-
-
-def test_another_token_is_refused_unless_a_rotation_is_due(tmp_path: Path) -> None:
-    done = identity(tmp_path)
-    assert "the token is not the one that this cluster was created with" in done.stderr
-
-
-def test_another_token_is_taken_where_a_rotation_is_due(tmp_path: Path) -> None:
-    assert identity(tmp_path, ROTATE_SERVER_TOKEN="1").returncode == 0
-
-
-def test_the_digest_of_a_token_is_the_same_in_bash_and_in_python(tmp_path: Path) -> None:
-    text = output("k3s-server", places(tmp_path) + f"token_digest {PINNED}{NEW}").strip()
+def test_the_digest_of_a_token_is_the_same_in_bash_and_in_python() -> None:
+    text = output("k3s-server", f"token_digest {PINNED}{NEW}").strip()
     assert text == k3s.install_id(NEW) == hashlib.sha256(f"busbar install {NEW}".encode()).hexdigest()[:16]

@@ -1,0 +1,14 @@
+"""The folder in which functions of host scripts run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.hosts.bash import Box
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path)
