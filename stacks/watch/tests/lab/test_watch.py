@@ -19,6 +19,7 @@ import yaml
 
 from busbar.kube.client import RestApi
 from stacks.watch.package import node_problems
+from stacks.watch.package.series import FILE
 from stacks.watch.tests.unit.test_dashboards import named_expressions
 from tests.support.lab import PROJECT, Lab
 
@@ -315,15 +316,14 @@ def test_a_measurement_is_a_series_without_a_refresh(lab: Lab, watched: str) -> 
     assert float(age["value"][1]) < MOUNT_SECONDS
 
 
-def test_an_update_of_the_cluster_writes_the_series_also_those_of_an_earlier_release(
-    lab: Lab, watched: str
-) -> None:
-    spec = "get configmap busbar-metrics -n busbar-watch -o jsonpath='{.data.spec\\.json}'"
-    before = json.loads(lab.kubectl(spec))
-    gone = json.dumps([{"op": "remove", "path": "/data/spec.json"}])
+def test_an_update_of_the_cluster_writes_the_series_anew(lab: Lab, watched: str) -> None:
+    escaped = FILE.replace(".", "\\.")
+    series = f"get configmap busbar-metrics -n busbar-watch -o jsonpath='{{.data.{escaped}}}'"
+    gone = json.dumps([{"op": "remove", "path": f"/data/{FILE}"}])
     lab.kubectl(f"patch configmap busbar-metrics -n busbar-watch --type=json -p '{gone}'")
+    assert lab.kubectl(series) == ""
     assert_done(busbar(lab, "up", "dev", "--yes", "--skip-preview"))
-    assert json.loads(lab.kubectl(spec))["pools"] == before["pools"]
+    assert "busbar_nccl_last_run_timestamp_seconds" in lab.kubectl(series)
 
 
 def watched_nodes() -> set[str]:
