@@ -26,7 +26,6 @@ from busbar.outputs import PoolLaunch
 MULTUS = Operator(config_key="multus", release="rke2-multus", namespace="multus")
 ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 GID_INDEX = "NCCL_IB_GID_INDEX"
-_LEVELS = ("NCCL_NET_GDR_LEVEL", "NCCL_P2P_LEVEL")
 # A NetworkAttachmentDefinition is called <pool>-<network>.
 _NAME_LIMIT = 63
 # The key that each type needs, and those that it may have.
@@ -78,10 +77,6 @@ class Network(ConfigModel):
 
 def environment(env: Mapping[str, str], networks: Mapping[str, Sequence[Network]]) -> Iterator[Finding]:
     """Findings on `proof.env`."""
-    for name in _LEVELS:
-        if env.get(name, "").isdigit():
-            text = "is one of NCCL's former numbers, expected a name such as PIX, PXB, PHB or SYS"
-            yield Finding(("proof", "env", name), text, "remove it; NCCL knows the distance", repr(env[name]))
     if GID_INDEX in env and networks:
         text = "is another entry in each pod: a pod sees only the GIDs of its own interfaces"
         fix = "remove it; NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE are set"

@@ -29,9 +29,6 @@ ExportPath = Annotated[
     str, Matching(r"/|(/[A-Za-z0-9._-]+)+", "the path of an export without spaces, such as /srv/checkpoints")
 ]
 
-# Limit of the option nconnect (nfs(5)).
-MAX_NCONNECT = 16
-
 
 def _server(value: str) -> str:
     if re.search(r"\.svc(\.|$)|\.cluster\.local$", value):
@@ -43,14 +40,9 @@ def _server(value: str) -> str:
 
 
 def _option(value: str) -> str:
-    """Refuse options that can lose a checkpoint or fail on every host; the source is nfs(5)."""
-    name, _, number = value.partition("=")
-    if name in ("soft", "softerr"):
+    """Refuse options that can lose a checkpoint (nfs(5)); a mount that fails says why in the pod's events."""
+    if value in ("soft", "softerr"):
         raise invalid("gives up a write when the server is slow: the checkpoint is corrupt", "use hard")
-    if name == "ro":
-        raise invalid("mounts for reading only: checkpoints are written")
-    if name == "nconnect" and not (number.isdigit() and 1 <= int(number) <= MAX_NCONNECT):
-        raise invalid(f"is out of bounds: expected 1 to {MAX_NCONNECT} connections")
     return value
 
 
@@ -143,11 +135,6 @@ def findings(storage: Storage) -> Iterator[Finding]:
             yield Finding(where, "is given together with from_cluster", "remove one of the two", show(value))
         if not nfs.from_cluster and value is None:
             yield Finding(where, "missing", "give it, or set storage.nfs.from_cluster: true")
-    # vers and nfsvers are names of one option (nfs(5)).
-    names = [re.sub("^vers$", "nfsvers", option.partition("=")[0]) for option in nfs.options]
-    for name in dict.fromkeys(names):
-        if (times := names.count(name)) > 1:
-            yield Finding(("storage", "nfs", "options"), f"{name} is given {times} times")
 
 
 # An export has the size that its server gives it; Kubernetes wants a number and does not enforce it.

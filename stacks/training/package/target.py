@@ -91,15 +91,6 @@ def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:
                 f"pool {pool}: preflight found no mount.nfs on {', '.join(target.launch.without_nfs)}, whose "
                 "pods then cannot mount storage.nfs. Fix: install an NFS client there (nfs-common)"
             )
-        if training.proof.backend == "gloo" and target.launch.transport != "socket":
-            yield f"proof.backend: gloo uses TCP; it proves nothing of pool {pool}'s RDMA"
-        if len(target.launch.workers) == 1 and training.trainer.deepspeed.enabled:
-            yield (
-                f"pool {pool}: it has one worker and gets no runtime busbar-deepspeed-{pool}: launcher and "
-                "node need a worker each"
-            )
-        if len(target.launch.workers) == 1 and training.proof.enabled:
-            yield f"pool {pool}: with one worker the training run stays on the host and tests no fabric"
 
 
 def busbw_at(curve: Curve, size: int) -> float | None:

@@ -127,9 +127,11 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_created(change: dict[str,
 
 
 def test_what_is_allowed_but_probably_not_intended_is_a_warning_of_the_update() -> None:
-    run = up(config=configured(proof={"backend": "gloo"}))
+    details = json.loads(json.loads(outputs()["details"]))
+    details["pools"]["h100"]["topology_file"] = "topo.xml"
+    run = up(details=json.dumps(json.dumps(details)))
     assert run.error is None
-    assert [text for text in run.messages if "proof.backend: gloo uses TCP" in text], run.messages
+    assert [text for text in run.messages if "NCCL topology file topo.xml" in text], run.messages
 
 
 def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted() -> None:

@@ -86,8 +86,6 @@ ERRORS = yaml.safe_load("""
    {storage: {mode: nfs, nfs: {server: 10.0.0.5}}}]
 - ["storage.nfs.server: '10.0.0.9' is given together with from_cluster. Fix: remove one of the two",
    {storage: {mode: nfs, nfs: {from_cluster: true, server: 10.0.0.9}}}]
-- ["storage.nfs.options: nfsvers is given 2 times",
-   {storage: {mode: nfs, nfs: {server: 10.0.0.5, export: /srv, options: [vers=3, nfsvers=4.2]}}}]
 """)
 
 
@@ -158,16 +156,10 @@ def test_storage_is_off_by_default() -> None:
     [
         ("soft", "gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard"),
         ("softerr", "gives up a write when the server is slow: the checkpoint is corrupt. Fix: use hard"),
-        ("ro", "mounts for reading only: checkpoints are written"),
-        ("nconnect=0", "is out of bounds: expected 1 to 16 connections"),
-        ("nconnect=17", "is out of bounds: expected 1 to 16 connections"),
-        ("nconnect", "is out of bounds: expected 1 to 16 connections"),
         ("hard,noatime", "is not one mount option, such as hard or nconnect=8"),
     ],
 )
-def test_a_mount_option_that_loses_a_checkpoint_or_mounts_nothing_is_refused(
-    option: str, finding: str
-) -> None:
+def test_a_mount_option_that_loses_a_checkpoint_or_is_none_is_refused(option: str, finding: str) -> None:
     assert of_nfs(options=[option]) == [f"storage.nfs.options[0]: '{option}' {finding}"]
 
 

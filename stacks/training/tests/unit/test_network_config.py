@@ -41,17 +41,6 @@ def test_macvlan_on_the_first_interface_of_a_host_is_refused() -> None:
     assert found.endswith("Fix: name the rail's interface; on a VM use host-device")
 
 
-@pytest.mark.parametrize("name", ["NCCL_NET_GDR_LEVEL", "NCCL_P2P_LEVEL"])
-def test_a_distance_in_nccl_s_former_numbers_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        training(proof={"env": {name: 5}})
-    assert [*map(str, caught.value.findings)] == [
-        f"proof.env.{name}: '5' is one of NCCL's former numbers, expected a name such as PIX, PXB, PHB or "
-        "SYS. Fix: remove it; NCCL knows the distance"
-    ]
-    assert training(proof={"env": {name: "PHB"}}).proof.env == {name: "PHB"}
-
-
 def test_a_fixed_gid_index_is_refused_where_pods_have_interfaces_of_their_own() -> None:
     gid = {"env": {"NCCL_IB_GID_INDEX": "3"}}
     assert training(proof=gid).proof.env == gid["env"]

@@ -136,18 +136,6 @@ def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
     assert "NCCL topology file topo.xml, which the training run does not have" in warning
 
 
-def test_gloo_on_a_pool_with_rdma_is_a_warning() -> None:
-    config = training(proof={"backend": "gloo"})
-    [warning] = warnings(targets(cluster(), config), config)
-    assert warning == "proof.backend: gloo uses TCP; it proves nothing of pool h100's RDMA"
-
-
-def test_a_pool_of_one_worker_is_a_warning() -> None:
-    read = ClusterOutputs.from_dict(measured.outputs(workers={"h100": 1}))
-    [warning] = warnings(targets(read, training()), training())
-    assert "with one worker the training run stays on the host" in warning
-
-
 def test_the_export_of_the_cluster_takes_the_place_of_a_named_one() -> None:
     asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
     found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})

@@ -6,9 +6,9 @@ import shlex
 from typing import Any
 
 from busbar.outputs import ClusterOutputs
-from stacks.training.package.target import targets, warnings
+from stacks.training.package.target import targets
 from stacks.training.package.trainer import deepspeed_runtime, runtimes, torch_runtime
-from stacks.training.tests.support import cluster, training
+from stacks.training.tests.support import training
 from tests.support import measured
 from tests.support.clusters import site
 from tests.unit.charts.published import complaints, published_crd
@@ -214,12 +214,7 @@ def test_the_user_of_the_image_reads_the_key_that_trainer_mounts() -> None:
         assert only_container(job)["securityContext"]["runAsUser"] == 1000
 
 
-def test_a_pool_of_one_worker_gets_no_runtime_for_mpirun_and_the_update_says_so() -> None:
+def test_a_pool_of_one_worker_gets_no_runtime_for_mpirun() -> None:
     config = training(trainer=DEEPSPEED, proof={"enabled": False})
     found = targets(ClusterOutputs.from_dict(measured.outputs(workers={"h100": 1})), config)
     assert deepspeed_runtime(found["h100"], "deepspeed:1") is None
-    [warning] = warnings(found, config)
-    assert "pool h100: it has one worker and gets no runtime busbar-deepspeed-h100" in warning
-    without = training(trainer={"enabled": True}, proof={"enabled": False})
-    assert list(warnings(found, without)) == []
-    assert list(warnings(targets(cluster(), config), config)) == []
