@@ -30,25 +30,7 @@ from busbar.release import commit
 from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document, kinds
-from stacks.accept.package.evidence import (
-    FOLDER,
-    HOSTS,
-    PRINTED,
-    RUN,
-    SEGMENT,
-    SOAK,
-    STAGE,
-    Begun,
-    Evidence,
-    Machines,
-    Parts,
-    Printed,
-    Stage,
-    files_of,
-    sha256,
-    write_json,
-    write_packed,
-)
+from stacks.accept.package import evidence as kept
 from stacks.accept.package.running import Running
 from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from stacks.accept.package.subjects import STAGES
@@ -90,25 +72,22 @@ def _site_of(workers: tuple[str, ...]) -> tuple[Cluster, Site]:
 
 def host(number: int) -> dict[str, Any]:
     """The report of a worker, as JSON."""
-    gpus = [
-        {"uuid": f"GPU-{number}-{gpu}", "serial": f"16{number}{gpu}", "vbios": "96.00", "ecc": "Enabled"}
-        for gpu in range(8)
-    ]
-    hcas = [
-        {"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:{number:04x}:{hca:04x}"} for hca in range(8)
-    ]
     links = "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
     also = {
         "machine": hashlib.sha256(str(number).encode()).hexdigest(),
         "boot_id": f"boot-{number}",
         "serial": f"SN-{number}",
-        "gpus": gpus,
-        "hcas": hcas,
-        "nvlinks": "".join(
-            f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})\n{links}" for gpu in range(8)
-        ),
+        "gpus": [
+            {"uuid": f"GPU-{number}-{gpu}", "serial": f"16{number}{gpu}", "vbios": "96.00", "ecc": "Enabled"}
+            for gpu in range(8)
+        ],
+        "hcas": [
+            {"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:{number:04x}:{hca:04x}"}
+            for hca in range(8)
+        ],
+        "nvlinks": "".join(f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: G-{gpu})\n{links}" for gpu in range(8)),
         "simulated": "",
-    }
+    }  # fmt: skip
     found: dict[str, Any] = report(machine=f"{number}" * 8, also=also).model_dump(mode="json")
     return copy.deepcopy(found)
 
@@ -139,16 +118,11 @@ def expected(name: str) -> float:
 
 
 def keep_log(
-    folder: Path,
-    where: str,
-    job: NcclJob,
-    validation: Validation,
-    printed: Callable[[list[str]], str],
-    change: Change,
-    at: str = "2026-11-23T01:30:00Z",
-) -> Path:
+    folder: Path, where: str, job: NcclJob, validation: Validation, printed: Callable[[list[str]], str],
+    change: Change, at: str = "2026-11-23T01:30:00Z",
+) -> Path:  # fmt: skip
     """Keep what a job has printed on its hosts, with the record of it; the folder of both."""
-    manifest, archive = mpijob.render(job), Archive(folder / FOLDER / where)
+    manifest, archive = mpijob.render(job), Archive(folder / kept.FOLDER / where)
     manifest["metadata"]["uid"] = f"u-{where}"
     wanted = expectation(validation, job, manifest["metadata"]["name"])
     with archive.new_log() as sink, ZstdFile(sink, "w") as file:
@@ -173,48 +147,33 @@ def job_of(
 
 
 def collective(
-    folder: Path,
-    stage: str,
-    *,
-    factor: Callable[[str, int], float] = lambda name, number: 1.0,
-    change: Change = lambda record: None,
-    text: Callable[[str], str] = str,
-    run: str = RUN_NAME,
-) -> None:
+    folder: Path, stage: str, *, factor: Callable[[str, int], float] = lambda name, number: 1.0,
+    change: Change = lambda record: None, text: Callable[[str], str] = str, run: str = RUN_NAME,
+) -> None:  # fmt: skip
     """The kept log of a stage. FACTOR: of a collective and the number of its run, by which busbw differs."""
-    is_first = stage == "collectives"
-    names = COLLECTIVES if is_first else tuple(n for n in COLLECTIVES for _ in range(RUNS[n] - 1))
+    start = 0 if stage == "collectives" else 1
+    names = [name for name in COLLECTIVES for _ in range(RUNS[name] - 1 if start else 1)]
     job, validation = job_of(names)
-    start = 0 if is_first else 1
     peaks = {
         name: [round(expected(name) * factor(name, start + n), 2) for n in range(names.count(name))]
         for name in COLLECTIVES
     }
     job = replace(job, pool=f"{run}-{stage[0]}0")
-    where = f"{stage}/h100"
-    keep_log(
-        folder,
-        where,
-        job,
-        validation,
-        lambda hosts: text(log(names, hosts, peaks, warn=not is_first)),
-        change,
-    )
+
+    def printed(hosts: list[str]) -> str:
+        return text(log(names, hosts, peaks, warn=bool(start)))
+
+    keep_log(folder, f"{stage}/h100", job, validation, printed, change)
 
 
 def groups(
-    folder: Path,
-    stage: str,
-    part: str,
-    planned: Iterable[Group],
-    share: Callable[[Group], float] = lambda group: 1.0,
-    change: Change = lambda record: None,
-    **env: str,
-) -> None:
+    folder: Path, stage: str, part: str, planned: Iterable[Group],
+    share: Callable[[Group], float] = lambda group: 1.0, change: Change = lambda record: None, **env: str,
+) -> None:  # fmt: skip
     """The kept log of a job of nodes, pairs or rails. SHARE: what a group reaches of the expected busbw."""
     pool, planned, where = site_of()[1].pools["h100"], [*planned], f"{stage}/h100/{part}"
     whole, validation = job_of(["all_reduce"], **env)
-    work = Work(planned, 600, tuple(f"mlx5_{rail}" for rail in range(8)), folder / FOLDER / where)
+    work = Work(planned, 600, tuple(f"mlx5_{rail}" for rail in range(8)), folder / kept.FOLDER / where)
     lines = [FIRST_LINE]
     for group in planned:
         one = Made()
@@ -245,7 +204,7 @@ def inventory(folder: Path, change: Change = lambda hosts: None, run: str = RUN_
     """The inventory; CHANGE gets host -> report."""
     hosts = {name: host(number) for number, name in enumerate(WORKERS, start=1)}
     change(hosts)
-    write_json(folder / FOLDER / "inventory" / HOSTS, {"run": run, "hosts": hosts})
+    kept.write_json(folder / kept.FOLDER / "inventory" / kept.HOSTS, {"run": run, "hosts": hosts})
 
 
 def cabling() -> Net:
@@ -266,8 +225,7 @@ def design(net: Net) -> str:
 
 def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME) -> None:
     """What the script of accept has printed on hosts."""
-    found = Printed(run=run, hosts=hosts).model_dump(mode="json")
-    write_json(folder / FOLDER / stage / PRINTED, found)
+    kept.write_json(folder / kept.FOLDER / stage / kept.PRINTED, kept.Printed(run=run, hosts=hosts))
 
 
 def paths(folder: Path, change: Callable[[Found], None] = lambda found: None) -> None:
@@ -279,54 +237,32 @@ def paths(folder: Path, change: Callable[[Found], None] = lambda found: None) ->
             about = {"host": name, "memory": memory, "gpu": "0000:1b:00.0", "peer": peer, "gbps": 392.0}
             found.take([RailPath.model_validate({"rail": rail, **about}) for rail in found.rails[name]])
     change(found)
-    write_json(folder / FOLDER / "paths" / PATHS, Paths(run=RUN_NAME, pools={"h100": found}))
+    kept.write_json(folder / kept.FOLDER / "paths" / PATHS, Paths(run=RUN_NAME, pools={"h100": found}))
 
 
 def soak_log(hosts: list[str], values: Sequence[float], seconds: float = 300.5) -> str:
     """The log of a job of a soak: one interval per value in GB/s."""
+    names, peaks = ["all_reduce"] * len(values), {"all_reduce": [*values]}
     iterations = round(seconds / (2 * (2**33 / 1e9) * 1.875 / 390))
-    return log(
-        ["all_reduce"] * len(values), hosts, {"all_reduce": [*values]}, warn=True, iterations=iterations
-    )
+    return log(names, hosts, peaks, warn=True, iterations=iterations)
 
 
 def segment(
-    folder: Path,
-    values: Sequence[float] = (390.0,) * INTERVALS,
-    part: str = "000",
-    *,
-    began: str = BEGAN,
-    ended: str = SOAK_ENDED,
-    change: Change = lambda record: None,
-    text: Callable[[str], str] = str,
-    **more: Any,
-) -> None:
+    folder: Path, values: Sequence[float] = (390.0,) * INTERVALS, part: str = "000", *, began: str = BEGAN,
+    ended: str = SOAK_ENDED, change: Change = lambda record: None, **more: Any,
+) -> None:  # fmt: skip
     """A job of the soak, with its kept log. MORE: fields of its Segment."""
     job, validation = job_of(["all_reduce"] * len(values), {"min_bytes": 1 << 33}, NCCL_DEBUG="WARN")
-    job = replace(job, pool=f"{RUN_NAME}-k0-{part}")
-    where = f"{SOAK}/h100/{part}"
-    kept = keep_log(
-        folder, where, job, validation, lambda hosts: text(soak_log(hosts, values)), change, began
-    )
-    about = {
-        "run": RUN_NAME,
-        "nodes": WORKERS,
-        "runs": len(values),
-        "iterations": 3637,
-        "ended": ended,
-        **more,
-    }
-    write_json(kept / SEGMENT, about)
+    job, where = replace(job, pool=f"{RUN_NAME}-k0-{part}"), f"{kept.SOAK}/h100/{part}"
+    to = keep_log(folder, where, job, validation, lambda hosts: soak_log(hosts, values), change, began)
+    about = {"run": RUN_NAME, "nodes": WORKERS, "runs": len(values), "iterations": 3637, "ended": ended}
+    kept.write_json(to / kept.SEGMENT, {**about, **more})
 
 
 def samples(
-    folder: Path,
-    node: str,
-    *changes: tuple[int, dict[str, Any]],
-    whose: str = "",
-    seconds: int = 3660,
+    folder: Path, node: str, *changes: tuple[int, dict[str, Any]], whose: str = "", seconds: int = 3660,
     **header: Any,
-) -> None:
+) -> None:  # fmt: skip
     """The samples of a healthy node, one every 30 s. CHANGES: seconds after the begin, and what is new."""
     first = {
         "run": RUN_NAME, "node": whose or node, "machine": node[-1] * 8, "boot": "b", "k3s": "i", "ports": [],
@@ -334,18 +270,13 @@ def samples(
     }  # fmt: skip
     lines = [{"t": START, **first}]
     for second in range(30, seconds, 30):
-        now = {
-            key: value
-            for at, change in changes
-            if second - 30 < at <= second
-            for key, value in change.items()
-        }
-        lines.append({"t": START + second, **now})
+        new = [change for at, change in changes if second - 30 < at <= second]
+        lines.append({"t": START + second, **{key: each[key] for each in new for key in each}})
     samples_text(folder, node, "".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def samples_text(folder: Path, node: str, text: str) -> None:
-    write_packed(folder / FOLDER / SOAK / "h100" / f"{node}{SAMPLES}", text.encode())
+    kept.write_packed(folder / kept.FOLDER / kept.SOAK / "h100" / f"{node}{SAMPLES}", text.encode())
 
 
 def diag(change: Change = lambda tests: None, gpus: int = 8) -> str:
@@ -393,14 +324,14 @@ def stored(**values: Any) -> dict[str, Any]:
     return {**mount, "fio-1": fio(), "fio-2": fio(), **values}
 
 
-def begun(folder: Path, **options: str) -> Begun:
+def begun(folder: Path, **options: str) -> kept.Begun:
     """The run and its criteria."""
     _, facts = site_of()
     release = {"version": __version__, "commit": commit()}
-    start = Begun(
+    start = kept.Begun(
         run=RUN_NAME, began=BEGAN, busbar=release, site=facts, rows=contract.offered(facts), options=options
     )
-    write_json(folder / FOLDER / RUN, start.model_dump(mode="json"))
+    kept.write_json(folder / kept.FOLDER / kept.RUN, start)
     (folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
     return start
 
@@ -419,38 +350,32 @@ def running(home: Path, *, api: Any = None, more: Any = None, **options: str) ->
 def stage(folder: Path, name: str, **more: Any) -> None:
     """The mark of a stage that has ended."""
     about = {"run": RUN_NAME, "stage": name, "began": BEGAN, "ended": ENDED, **more}
-    write_json(folder / FOLDER / name / STAGE, Stage.model_validate(about))
+    kept.write_json(folder / kept.FOLDER / name / kept.STAGE, about)
 
 
 def machines(folder: Path, name: str, change: Change = lambda hosts: None, **about: Any) -> None:
     """The workers as a stage has met them; CHANGE gets host -> machine."""
-    hosts = {
-        worker: Parts(**host(number)["also"]).identity.model_dump()
-        for number, worker in enumerate(WORKERS, 1)
-    }
+    parts = {worker: kept.Parts(**host(number)["also"]) for number, worker in enumerate(WORKERS, 1)}
+    hosts = {worker: each.identity.model_dump() for worker, each in parts.items()}
     change(hosts)
-    met = Machines.model_validate({"run": RUN_NAME, "at": BEGAN, "hosts": hosts, **about})
-    write_json(folder / FOLDER / name / "machines-000.json.zst", met.model_dump(mode="json"))
+    met = {"run": RUN_NAME, "at": BEGAN, "hosts": hosts, **about}
+    kept.write_json(folder / kept.FOLDER / name / "machines-000.json.zst", met)
 
 
 def training(
-    folder: Path,
-    change: Change = lambda kept: None,
-    text: Callable[[str], str] = str,
-    of: Callable[[list[Any]], list[Any]] = list,
+    folder: Path, change: Change = lambda source: None, of: Callable[[list[Any]], list[Any]] = list
 ) -> Path:
-    """The proof of a training run on both workers; OF changes its records, TEXT what it printed."""
-    printed = b"".join(proof.lines(of([*proof.first(), *proof.second()]))).decode()
-    wanted = proof.expected(nodes=WORKERS[:2])
-    archive = Archive(folder)
+    """The proof of a training run on both workers; OF changes its records."""
+    text = b"".join(proof.lines(of([*proof.first(), *proof.second()]))).decode()
+    archive, wanted = Archive(folder), proof.expected(nodes=WORKERS[:2])
     with archive.new_log() as sink, ZstdFile(sink, "w") as file:
-        file.write(text(printed.replace("gpu-1", WORKERS[0]).replace("gpu-2", WORKERS[1])).encode())
-    kept: dict[str, Any] = {
+        file.write(text.replace("gpu-1", WORKERS[0]).replace("gpu-2", WORKERS[1]).encode())
+    source: dict[str, Any] = {
         "expectation": wanted.model_dump(mode="json", exclude_none=True), "outcome": asdict(JobOutcome(True)),
         "measured_at": "2026-11-23T01:30:00Z",
     }  # fmt: skip
-    change(kept)
-    archive.mark_complete("u-training", kept)
+    change(source)
+    archive.mark_complete("u-training", source)
     return folder
 
 
@@ -460,7 +385,7 @@ def evidence(folder: Path) -> Path:
     for name in (each.name for each in STAGES):
         stage(folder, name)
         machines(folder, name, at=ENDED if name == "machines" else BEGAN)
-    (folder / FOLDER / "inventory" / "machines-000.json.zst").unlink()
+    (folder / kept.FOLDER / "inventory" / "machines-000.json.zst").unlink()
     inventory(folder)
     printed(folder, "stress", {name: stressed() for name in WORKERS})
     nodes = len(WORKERS)
@@ -471,7 +396,7 @@ def evidence(folder: Path) -> Path:
     collective(folder, "collectives")
     collective(folder, "repeats")
     nodes_pairs_rails(folder)
-    training(folder / FOLDER / "training" / "h100")
+    training(folder / kept.FOLDER / "training" / "h100")
     segment(folder)
     for node in WORKERS:
         samples(folder, node)
@@ -485,7 +410,7 @@ def _rows(workers: tuple[str, ...]) -> dict[str, kinds.Row]:
 
 def result(folder: Path, row: str) -> SimpleNamespace:
     """The result of one row."""
-    return SimpleNamespace(**kinds.result(_rows(WORKERS)[row], Evidence(folder), {}))
+    return SimpleNamespace(**kinds.result(_rows(WORKERS)[row], kept.Evidence(folder), {}))
 
 
 def judged(folder: Path, row: str, outcome: str, reason: str) -> SimpleNamespace:
@@ -505,6 +430,6 @@ def programs(folder: Path, bodies: dict[str, str]) -> None:
 
 def sums(folder: Path) -> None:
     """Write SHA256SUMS anew, as a forger would."""
-    files = {path: file for path, file in files_of(folder).items() if document.is_listed(path)}
-    text = "".join(f"{sha256(file)}  {path}\n" for path, file in files.items())
+    files = kept.files_of(folder).items()
+    text = document.sums_of({path: kept.sha256(file) for path, file in files if document.is_listed(path)})
     (folder / document.SUMS).write_text(text)
