@@ -96,7 +96,7 @@ WANT = Expectation(gpu="B200", nodes=2, gpus_per_node=8, rails=8, rate_gbps=400)
 
 def of(value: str, **want: object) -> str:
     run = table([row(8192 * MIB, measurement(busbw=value))], ranks=16)
-    return assess(context(WANT.model_copy(update=want), run), "all_reduce").code
+    return assess(context(WANT.model_copy(update=want), run), "all_reduce")[0].code
 
 
 def test_a_ring_on_two_hosts_with_nvswitch_passes_only_where_a_ring_is_known() -> None:
