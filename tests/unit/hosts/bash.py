@@ -45,6 +45,11 @@ def run(script: str, call: str, *arguments: str, **variables: str) -> subprocess
     )
 
 
+def line(payload: Mapping[str, str] | None) -> str:
+    """The payload as a script gets it."""
+    return hostscript.payload_line(payload or {}).rstrip()
+
+
 def output(script: str, call: str, *arguments: str, **variables: str) -> str:
     """The stdout of a call that must succeed."""
     done = run(script, call, *arguments, **variables)
@@ -84,7 +89,7 @@ class Box:
         self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """`call` after the functions of `script`, with this payload."""
-        given = {"ROOT": str(self.root), "PAYLOAD": hostscript.payload_line(payload or {}).rstrip()}
+        given = {"ROOT": str(self.root), "PAYLOAD": line(payload)}
         return run(script, self._places + call, **{**given, **variables})
 
     def output(

@@ -2,197 +2,308 @@
 
 from __future__ import annotations
 
-import re
+import hashlib
 import socket
 import subprocess
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from busbar.hosts import scripts as hostscript
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import Box, line, output, run
 
-REACHABLE = "peer_reachable() { [[ $1 == 10.0.0.12 ]]; }; "
-NOBODY = "peer_reachable() { return 1; }; nothing_listens() { :; }; "
-SILENT = "peer_reachable() { return 1; }; nothing_listens() { return 1; }; "
+# ---- How a server comes into its cluster ---------------------------------------------------------------
+
+REACHABLE = "peer_reachable() { [[ $1 == *:12 || $1 == 10.0.0.12 ]]; }; nothing_listens() { false; }; "
+NOBODY = "peer_reachable() { false; }; nothing_listens() { true; }; "
+SILENT = "peer_reachable() { false; }; nothing_listens() { false; }; "
+READY = "server_answers() { [[ $1 == 10.0.0.12 ]]; }; "
+JOINS, BEGINS = 'server: "https://10.0.0.12:6443"', "cluster-init: true"
+MEMBER = {"data/server/db/etcd/member": "", "etc/config.yaml": f"token: x\n{JOINS}\n"}
+REMOVED = {"data/server/db/etcd/tombstone": "", "etc/config.yaml": f"{BEGINS}\n"}
 
 
-def membership(prelude: str, tmp_path: Path, **values: str) -> str:
-    places = f"K3S_CONFIG_DIR={tmp_path}/etc; K3S_DATA_DIR={tmp_path}/data; PEER_DEADLINE=1; "
-    return output("k3s-server", places + prelude + "membership_line", **values)
-
-
-def test_a_new_first_server_joins_a_reachable_server_instead_of_making_a_second_cluster(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("first", "peers", "network", "files", "line"),
+    [
+        ("true", "10.0.0.12", NOBODY, {}, BEGINS),
+        # The machine of server 1 was replaced: a second cluster-init would make a second cluster.
+        ("true", "10.0.0.11 10.0.0.12", REACHABLE, {}, JOINS),
+        ("false", "10.0.0.12 10.0.0.13", REACHABLE, {}, JOINS),
+        ("false", "fd00::12", REACHABLE, {}, 'server: "https://[fd00::12]:6443"'),
+        # A member keeps the line that it joined with: a changed one would restart it.
+        ("true", "10.0.0.13", NOBODY, MEMBER, JOINS),
+        # Etcd has removed it.
+        ("true", "10.0.0.11 10.0.0.12", READY, REMOVED, JOINS),
+    ],
+)
+def test_a_server_begins_a_cluster_only_where_no_other_server_has_one(
+    box: Box, first: str, peers: str, network: str, files: dict[str, str], line: str
 ) -> None:
-    line = membership(REACHABLE, tmp_path, FIRST="true", PEERS="10.0.0.11 10.0.0.12")
-    assert line == 'server: "https://10.0.0.12:6443"'
+    for path, text in files.items():
+        box.write(path, text)
+    call = f"PEER_DEADLINE=1; {network} membership_line"
+    assert box.output("k3s-server", call, FIRST=first, PEERS=peers) == line
 
 
-def test_another_server_joins_server_1_also_where_a_later_one_answers(tmp_path: Path) -> None:
-    line = membership(REACHABLE, tmp_path, FIRST="false", PEERS="10.0.0.12 10.0.0.13")
-    assert line == 'server: "https://10.0.0.12:6443"'
-
-
-def test_every_file_with_a_token_a_key_or_a_login_is_private(tmp_path: Path) -> None:
-    etc = [f"etc/{name}.yaml" for name in ("config", "registries", "k3s")]
-    logins = ["agent/kubelet.kubeconfig", "server/cred/admin.kubeconfig"]
-    private = [*etc, *(f"data/{name}" for name in ("server/token", "server/agent-token", *logins))]
-    for name in (*private, "etc/auth-config.yaml", "data/agent/client-ca.crt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    places = f"K3S_CONFIG_DIR={tmp_path}/etc; K3S_DATA_DIR={tmp_path}/data; "
-    found = output("k3s-server", places + "private_files").splitlines()
-    assert sorted(found) == sorted(f"{tmp_path}/{name}" for name in private)
-
-
-def test_the_first_server_begins_no_cluster_while_another_server_may_have_one(tmp_path: Path) -> None:
-    prelude = f"K3S_CONFIG_DIR={tmp_path}; K3S_DATA_DIR={tmp_path}; PEER_DEADLINE=1; {SILENT}"
-    done = run("k3s-server", prelude + "membership_line", FIRST="true", PEERS="10.0.0.12")
-    assert done.returncode == 1 and "cluster-init" not in done.stdout
-    assert "10.0.0.12:6443 neither answers nor refuses" in done.stderr
-
-
-CA = "c" * 64
-JOINS = 'server: "https://10.0.0.12:6443"'
-
-
-def joining(
-    root: Path, line: str = JOINS, *, ca: str = CA, first: str = "true"
-) -> subprocess.CompletedProcess[str]:
-    """What config.yaml of a server 1 with this line of membership gets as its token."""
-    config = "agent-token: aaaa\nnode-name: s-1\ntoken: secret\n"
-    payload = hostscript.stdin("k3s-server", {"config": config, "peer_ca": ca}).partition("\n")[0]
-    places = f"K3S_CONFIG_DIR={root}/etc; K3S_DATA_DIR={root}/data; "
-    call = f"{places} pin_peer_ca '{line}'; payload config"
-    return run("k3s-server", call, PAYLOAD=payload, FIRST=first)
-
-
-def test_a_replaced_first_server_joins_with_a_token_that_pins_the_ca(tmp_path: Path) -> None:
-    pinned = f"agent-token: aaaa\nnode-name: s-1\ntoken: K10{CA}::server:secret\n"
-    assert joining(tmp_path).stdout == pinned
-
-
-def test_a_replaced_first_server_without_the_ca_tells_its_token_to_nobody(tmp_path: Path) -> None:
-    done = joining(tmp_path, ca="")
-    assert done.returncode == 1
-    assert (
-        "the CA of the running cluster is not known" in done.stderr and "--converge worker-1" in done.stderr
-    )
-
-
-@pytest.mark.parametrize(("written", "pinned"), [("secret", False), (f"K10{'d' * 64}::server:secret", True)])
-def test_a_first_server_with_data_keeps_the_form_of_its_token(
-    tmp_path: Path, written: str, pinned: bool
+@pytest.mark.parametrize(
+    ("first", "network", "files", "says"),
+    [
+        ("true", SILENT, {}, "10.0.0.13:6443 neither answers nor refuses"),
+        ("false", NOBODY, {}, "server 1 (10.0.0.13:6443) is not reachable"),
+        ("true", READY, REMOVED, "etcd has removed this server, and no other server is ready (10.0.0.13)"),
+    ],
+)
+def test_a_server_that_cannot_know_its_cluster_changes_nothing(
+    box: Box, first: str, network: str, files: dict[str, str], says: str
 ) -> None:
-    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/config.yaml").write_text(f"token: {written}\n")
-    assert (f"token: {written}\n" in joining(tmp_path, ca="").stdout) is True
-    assert ("K10" in joining(tmp_path, ca="").stdout) is pinned
+    for path, text in files.items():
+        box.write(path, text)
+    call = f"PEER_DEADLINE=1; {network} membership_line"
+    said = box.error("k3s-server", call, FIRST=first, PEERS="10.0.0.13")
+    assert says in said
+    assert ("open TCP 6443, 2379 and 2380" in said) is not files
 
 
-@pytest.mark.parametrize(("line", "first"), [("cluster-init: true", "true"), (JOINS, "false")])
-def test_other_servers_and_a_new_cluster_keep_the_token_that_they_were_given(
-    tmp_path: Path, line: str, first: str
-) -> None:
-    assert "token: secret\n" in joining(tmp_path, line, ca="", first=first).stdout
-
-
-def test_a_closed_port_is_told_from_one_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_closed_port_is_told_from_one_that_does_not_answer() -> None:
     with socket.socket() as closed, socket.socket() as silent:
         closed.bind(("127.0.0.1", 0))
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # accepts, and says nothing
-        for each, expected in ((closed, "closed"), (silent, "open")):
+        for each, expected in ((closed, "true"), (silent, "false")):
             port = each.getsockname()[1]
             asks = f"curl() {{ command curl ${{@/:6443/:{port}}} --max-time 0.5; }}; "
-            asks += "if nothing_listens 127.0.0.1; then echo closed; else echo open; fi"
-            assert output("k3s-server", asks).strip() == expected
+            assert output("k3s-server", f"{asks} truth nothing_listens 127.0.0.1") == expected
 
 
-def test_a_server_that_cannot_reach_the_first_one_says_what_to_open(tmp_path: Path) -> None:
-    prelude = f"K3S_CONFIG_DIR={tmp_path}; K3S_DATA_DIR={tmp_path}; PEER_DEADLINE=1; {NOBODY}"
-    done = run("k3s-server", prelude + "membership_line", FIRST="false", PEERS="10.0.0.11")
-    assert "server 1 (10.0.0.11:6443) is not reachable" in done.stderr
-    assert "2379" in done.stderr
+CA = "c" * 64
 
 
-def test_a_member_keeps_the_line_it_joined_with(tmp_path: Path) -> None:
-    (tmp_path / "data/server/db/etcd").mkdir(parents=True)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/config.yaml").write_text('token: x\nserver: "https://10.0.0.12:6443"\n')
-    line = membership(NOBODY, tmp_path, FIRST="true", PEERS="10.0.0.12")
-    assert line == 'server: "https://10.0.0.12:6443"', "a changed config would restart it"
+def pinned(box: Box, line: str, ca: str, first: str) -> subprocess.CompletedProcess[str]:
+    """The configuration of a server with this line of membership."""
+    given = {"config": "agent-token: aaaa\nnode-name: s-1\ntoken: secret\n", "peer_ca": ca}
+    return box.run("k3s-server", f"pin_peer_ca '{line}'; payload config", given, FIRST=first)
 
 
-def test_an_ipv6_server_gets_brackets() -> None:
-    assert output("k3s-server", "bracketed fd00::11") == "[fd00::11]"
+@pytest.mark.parametrize(
+    ("line", "ca", "first", "written", "token"),
+    [
+        (JOINS, CA, "true", "", f"K10{CA}::server:secret"),
+        # One with data keeps the form of its token, and so do other servers and a new cluster.
+        (JOINS, "", "true", "secret", "secret"),
+        (JOINS, "", "true", f"K10{'d' * 64}::server:secret", f"K10{'d' * 64}::server:secret"),
+        (BEGINS, "", "true", "", "secret"),
+        (JOINS, "", "false", "", "secret"),
+    ],
+)
+def test_a_replaced_first_server_joins_with_a_token_that_pins_the_ca(
+    box: Box, line: str, ca: str, first: str, written: str, token: str
+) -> None:
+    if written:
+        box.write("data/server/db/etcd/member/snap")
+        box.write("etc/config.yaml", f"token: {written}\n")
+    config = pinned(box, line, ca, first).stdout
+    assert config == f"agent-token: aaaa\nnode-name: s-1\ntoken: {token}\n"
 
 
-def test_tokens_do_not_reach_the_log_lines_that_are_shown() -> None:
-    config = "agent-token: agentsecret\netcd-s3-secret-key: bucketsecret\ntoken: serversecret\n"
-    payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
-    journal = (
-        "bad serversecret and agentsecret, bucketsecret; K10abcdef::server:other joined twice serversecret"
-    )
-    done = run(
-        "k3s-server",
-        f"journalctl() {{ echo '{journal}'; }}; K3S_SINCE=0; k3s_journal",
-        PAYLOAD=payload,
-    )
-    assert "bad [secret] and [secret], [secret]; [token] joined twice [secret]" in done.stderr
+def test_a_replaced_first_server_without_the_ca_tells_its_token_to_nobody(box: Box) -> None:
+    done = pinned(box, JOINS, "", "true")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the CA of the running cluster is not known" in done.stderr
+    assert "--converge worker-1" in done.stderr
+
+
+# ---- Files ---------------------------------------------------------------------------------------------
+
+
+def test_every_file_with_a_token_a_key_or_a_login_is_private(box: Box) -> None:
+    private = [f"etc/{name}.yaml" for name in ("config", "registries", "k3s")]
+    private += [f"data/server/{name}" for name in ("token", "agent-token", "cred/admin.kubeconfig")]
+    private += ["data/agent/kubelet.kubeconfig"]
+    for path in (*private, "etc/auth-config.yaml", "data/agent/client-ca.crt"):
+        box.write(path)
+    found = box.output("k3s-server", "private_files").splitlines()
+    assert sorted(found) == sorted(f"{box.root}/{path}" for path in private)
+
+
+def test_pods_outlive_a_restart_of_the_unit_and_k3s_starts_again_however_it_ended() -> None:
+    """As in k3s-io/k3s install.sh."""
+    place, *lines = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit server').splitlines()
+    assert place == "/etc/systemd/system/k3s.service 0644"
+    assert {
+        *("Type=notify", "TimeoutStartSec=0", "KillMode=process", "Delegate=yes"),
+        *("Restart=always", "RestartSec=5s", "WantedBy=multi-user.target"),
+        *("EnvironmentFile=-/etc/default/%N", "EnvironmentFile=-/etc/sysconfig/%N"),
+        *("LimitNOFILE=1048576", "LimitNPROC=infinity", "LimitCORE=infinity", "TasksMax=infinity"),
+        *("ExecStartPre=-/sbin/modprobe br_netfilter", "ExecStartPre=-/sbin/modprobe overlay"),
+        "ExecStart=/usr/local/bin/k3s server",
+    } <= {*lines}
+
+
+def test_image_archives_are_imported_once_and_not_at_every_start(box: Box) -> None:
+    stubs = "k3s_is_installed() { true; }; fetch() { mkdir -p ${3%/*}; touch $3; }; "
+    values = {"VERSION": "v1", "URL_AMD64": "u", "SHA256_AMD64": "s", "URL_ARM64": "u", "SHA256_ARM64": "s"}
+    box.output("k3s-agent", stubs + "k3s_download", **values)
+    assert not box.has("data"), "without archives there is nothing to import"
+    cache = "data/agent/images/.cache.json"
+    for content in ("", '{"known": 1}'):
+        box.output("k3s-agent", stubs + "k3s_download", **values, IMAGES="aa https://m/i.tar.zst\n")
+        assert box.read(cache) == content
+        box.write(cache, '{"known": 1}')
+
+
+def test_the_wait_for_a_node_grows_with_the_image_archives(box: Box) -> None:
+    assert box.output("k3s-agent", "k3s_ready_seconds 420") == "420"
+    with box.write("data/agent/images/i.tar").open("wb") as file:
+        file.truncate(30_000_000_000)
+    assert box.output("k3s-agent", "k3s_ready_seconds 420") == "1920"
+
+
+def test_a_server_that_is_down_is_upgraded_without_a_snapshot(box: Box) -> None:
+    box.program("bin/k3s", "exit 1")
+    box.write("data/server/db/etcd/member/snap")
+    call = "systemctl() { false; }; snapshot_before_upgrade"
+    box.output("k3s-server", call, K3S_SHA256="0" * 64, VERSION="v1.35.7+k3s1")
+
+
+def test_without_the_token_of_k3s_a_server_gives_no_facts(box: Box) -> None:
+    box.write("data/server/token", "short")
+    said = box.error("k3s-server", "facts")
+    assert "/server/token is not a secure token. Fix: see: journalctl -u k3s" in said
+
+
+def test_a_certificate_that_still_lacks_a_name_after_its_renewal_is_an_error(box: Box) -> None:
+    renewing = "".join(f"{name}() {{ :; }}; " for name in ("rotate_certificates_at_start", "k3s_start"))
+    renewing += "k3s_await_server() { :; }; certificates_are_rotated() { :; }; "
+    said = box.error("k3s-server", f"{renewing} missing_names() {{ echo api.org; }}; renew_certificate")
+    assert "the certificate of the API still lacks api.org" in said
+
+
+# ---- Issuers of tokens, which a running API server loads without a restart -----------------------------
+
+ISSUER = {"jwt": "jwt:\n- issuer:\n    url: https://login.example.com\n"}
+AUTH, KEPT = "etc/auth-config.yaml", "state/auth-config.loaded"
+# An API server that tells the sha256 of the file that it has LOADED, and whose log is LOG.
+API_SERVER = """
+systemctl() { [[ -n ${ACTIVE-yes} ]]; }
+api() {
+  local name=apiserver_authentication_config_controller_last_config_info
+  [[ -z $LOADED ]] || echo "$name{apiserver_id_hash=\\"sha256:ab\\",hash=\\"sha256:$LOADED\\"} 1"
+}
+journalctl() { echo "E1 authentication.go:1] $LOG"; }
+sleep() { touch $ROOT/slept; SECONDS=$((SECONDS + 60)); }
+auth_config
+"""
+
+
+def written(box: Box) -> str:
+    """The file of a server without issuers, which its API server has loaded."""
+    box.write("state/owner")
+    box.output("k3s-server", API_SERVER, ACTIVE="")
+    return box.read(AUTH)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("log", "waits"),
+    [
+        ('"failed to validate authentication config" err="jwt[0]: Bad"', False),
+        ('"failed to update authentication config" err="no route"', True),
+    ],
+)
+def test_issuers_that_the_api_server_does_not_load_leave_the_file_as_it_was(
+    box: Box, log: str, waits: bool
+) -> None:
+    before = written(box)
+    said = box.error("k3s-server", API_SERVER, ISSUER, LOADED=sha256(before), LOG=log)
+    assert f"and keeps what it had: {log[1:]}" in said
+    assert "/.well-known/openid-configuration" in said
+    assert (box.read(AUTH), box.has(KEPT)) == (before, False)
+    assert box.has("slept") is waits, "what it has refused it never loads"
+
+
+def test_an_update_that_was_killed_while_issuers_were_loaded_waits_for_them_again(box: Box) -> None:
+    before = written(box)
+    box.write(KEPT, before)
+    box.write(AUTH, before + ISSUER["jwt"])
+    assert "has not loaded" in box.error("k3s-server", API_SERVER, ISSUER, LOADED=sha256(before), LOG="")
+    assert box.read(AUTH) == before
+
+
+def test_an_api_server_that_does_not_tell_what_it_has_loaded_restarts_for_issuers(box: Box) -> None:
+    before = written(box)
+    box.write("state/k3s.sha256")
+    done = box.run("k3s-server", API_SERVER, ISSUER, LOADED="", LOG="")
+    assert "the API server does not tell which AuthenticationConfiguration it has" in done.stderr
+    assert (box.read(AUTH), box.has("state/k3s.sha256")) == (before + ISSUER["jwt"], False)
+
+
+# ---- The log of K3s ------------------------------------------------------------------------------------
+
+
+def journal(script: str, lines: list[str], call: str, config: str = "") -> str:
+    """What a call says or prints on a host whose K3s has logged these lines."""
+    log = "K3S_SINCE=0; journalctl() { printf '%s\\n' \"$LOG\"; }; "
+    done = run(script, log + call, LOG="\n".join(lines), PAYLOAD=line({"config": config}))
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("token", ["serversecret", f"K10{'a' * 64}::server:serversecret"])
+def test_tokens_and_keys_do_not_reach_the_log_lines_that_are_shown(token: str) -> None:
+    config = f"agent-token: agentsecret\netcd-s3-secret-key: bucketsecret\ntoken: {token}\n"
+    line = "bad serversecret and agentsecret, bucketsecret; K10abcdef::server:other twice serversecret"
+    shown = journal("k3s-server", [line], "k3s_journal", config)
+    assert "bad [secret] and [secret], [secret]; [token] twice [secret]" in shown
 
 
 def test_the_reason_of_a_crash_is_shown_also_from_the_lines_of_kubernetes_itself() -> None:
     reasons = ["E1121 14:03:02.1 77 run.go:72] kubelet failed", "F1121 14:03:02.2 77 server.go:1] no cgroup"]
-    lines = [*reasons, *(f"I1121 14:03:03.{n} 77 server.go:9] waiting" for n in range(20))]
-    journal = "\\n".join(lines)
-    log = f"journalctl() {{ printf '{journal}\\n'; }}"
-    shown = run("k3s-agent", f"{log}; K3S_SINCE=0; k3s_journal").stderr
+    waiting = [f"I1121 14:03:03.{n} 77 server.go:9] waiting" for n in range(20)]
+    shown = journal("k3s-agent", [*reasons, *waiting], "k3s_journal")
     assert all(reason in shown for reason in reasons)
     assert shown.index(reasons[0]) < shown.index("waiting")
 
 
-SLEEP = "sleep() { SECONDS=$((SECONDS + 30)); }"
-
-
-def test_an_annotation_that_fails_is_reported_with_the_log_of_k3s(tmp_path: Path) -> None:
-    reason = "level=fatal msg=bad-system-reserved"
-    given = (
-        f"journalctl() {{ echo {reason}; }}; machine() {{ echo m1; }}; K3S_SINCE=0; K3S=/bin/false; {SLEEP}"
+def test_an_annotation_that_fails_is_reported_with_the_log_of_k3s() -> None:
+    call = (
+        "machine() { echo m1; }; K3S=/bin/false; sleep() { SECONDS=$((SECONDS + 30)); }; k3s_record_machine"
     )
-    done = run("k3s-server", f"{given}; k3s_record_machine", NODE_NAME="server-1")
-    assert done.returncode == 1
-    failed = "setting the annotation busbar/machine on Node server-1 failed"
-    assert done.stderr.index(reason) < done.stderr.index(failed)
-
-
-def test_the_password_of_a_pinned_token_does_not_reach_the_log_either() -> None:
-    config = f"token: K10{'a' * 64}::server:serversecret\n"
-    payload = hostscript.stdin("k3s-server", {"config": config}).partition("\n")[0]
-    shown = "journalctl() { echo 'bad serversecret'; }; K3S_SINCE=0; k3s_journal"
-    assert "bad [secret]" in run("k3s-server", shown, PAYLOAD=payload).stderr
+    shown = journal("k3s-server", ["level=fatal msg=bad-system-reserved"], call)
+    failed = "setting the annotation busbar/machine on Node worker-1 failed"
+    assert shown.index("bad-system-reserved") < shown.index(failed)
 
 
 def test_what_a_server_answers_to_a_stranger_is_no_failure_of_its_own() -> None:
     sent = 'level=error msg="Sending HTTP/1.1 401 response to 10.0.0.99:41234: not authorized"'
-    call = f"journalctl() {{ echo '{sent}'; }}; K3S_SINCE=0; k3s_auth_failures"
-    assert output("k3s-server", call).strip() == "0"
+    assert journal("k3s-server", [sent], "k3s_auth_failures").strip() == "0"
+
+
+def test_of_a_long_log_the_last_lines_are_read() -> None:
+    """With --since journalctl's -n takes the first ones."""
+    log = 'journalctl() { [[ $* != *"-n "* ]] && seq 30; }; K3S_SINCE=0; '
+    assert output("k3s-server", log + "k3s_log 2") == "29\n30\n"
+
+
+def test_a_flag_that_a_server_ignores_is_shown_once() -> None:
+    ignored = "Unknown flag --disable-network-polcy found in config.yaml, skipping"
+    line = f'level=warning msg="{ignored}"'
+    said = journal("k3s-server", [line, "other", line], "note_ignored_flags")
+    assert said == f"busbar: worker-1: K3s: {ignored}\n"
+    assert journal("k3s-server", ["ready"], "note_ignored_flags") == ""
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_a_subcommand_of_k3s_is_logged_without_the_keys_that_it_does_not_know(
-    tmp_path: Path, status: int
-) -> None:
-    k3s = tmp_path / "k3s"
+def test_a_subcommand_of_k3s_is_logged_without_the_keys_that_it_does_not_know(box: Box, status: int) -> None:
     line = "Unknown flag --cluster-cidr found in config.yaml, skipping"
-    k3s.write_text(f"#!/bin/sh\necho 'level=warning msg=\"{line}\"' >&2\necho saved $*\nexit {status}\n")
-    k3s.chmod(0o755)
-    done = run("k3s-server", f"K3S={k3s}; k3s_subcommand 9 etcd-snapshot save")
+    box.program("bin/k3s", f"echo 'level=warning msg=\"{line}\"' >&2; echo saved $*; exit {status}")
+    done = box.run("k3s-server", "k3s_subcommand 9 etcd-snapshot save")
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "saved etcd-snapshot save\n")
+
+
+# ---- The wait for a start ------------------------------------------------------------------------------
 
 
 def awaited(
@@ -218,7 +329,7 @@ def awaited(
 
 
 SAME_NAME = "duplicate node name found, please use a unique name for this node"
-MEMBER = "it has a member worker-1 of another machine (duplicate node name)"
+IN_ETCD = "it has a member worker-1 of another machine (duplicate node name)"
 IS_GONE = "Fix: if that machine is gone: k3s kubectl delete node worker-1 on"
 PASSWORD = (
     "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password' may not "
@@ -235,8 +346,8 @@ NEWER = "/x/cred/passwd newer than datastore and could cause a cluster outage. R
     [
         ("\n".join([UNAUTHORIZED] * 8), {}, ["worker-1: the cluster refuses the token of this host"]),
         (PASSWORD, {}, ["a Node worker-1 exists that another machine joined as (node password)", IS_GONE]),
-        (SAME_NAME, {}, [MEMBER, IS_GONE]),
-        (SAME_NAME, {"crashes": 4}, [MEMBER]),
+        (SAME_NAME, {}, [IN_ETCD, IS_GONE]),
+        (SAME_NAME, {"crashes": 4}, [IN_ETCD]),
         (MISMATCH, {"crashes": 4}, ["Fix: write back their former values until this server has joined"]),
         (OTHER_TOKEN, {"crashes": 4}, ["worker-1: the data in etcd are encrypted with another server token"]),
         (NEWER, {"crashes": 4}, ["worker-1: files of K3s are newer here than in etcd. Fix: move the files"]),
@@ -255,67 +366,41 @@ def test_a_wait_that_cannot_succeed_ends_with_the_reason_and_the_log(
     assert log in done.stderr or not how, "the log of a unit that failed is shown"
 
 
-def test_a_wait_pauses_between_its_looks() -> None:
-    looks = (
-        "looks() { ((++count > 3)); }; sleep() { echo slept; }; count=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0; "
-    )
-    unit = "systemctl() { case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }; "
-    for wait in ("k3s_await 20 'Node Ready' looks", "poll 20 looks"):
-        assert output("k3s-agent", unit + looks + wait, PAYLOAD="{}") == "slept\n" * 3
+@pytest.mark.parametrize("wait", ["k3s_await 20 'Node Ready' looks", "poll 20 looks"])
+def test_a_wait_pauses_between_its_looks(wait: str) -> None:
+    call = f"""
+    looks() {{ ((++count > 3)); }}
+    sleep() {{ echo slept; }}
+    systemctl() {{ case $1 in is-failed) return 1 ;; show) echo 0 ;; esac; }}
+    count=0 K3S_SINCE=0 K3S_CRASHED_BEFORE=0
+    {wait}"""
+    assert output("k3s-agent", call, PAYLOAD="{}") == "slept\n" * 3
 
 
-def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(tmp_path: Path) -> None:
+def test_what_still_runs_from_before_a_restart_does_not_end_the_wait(box: Box) -> None:
     """A busy systemd begins later with it; the next server would restart beside this one."""
-    (tmp_path / "config.yaml").touch()
-    done = run(
-        "k3s-server",
-        f"""STATE_DIR={tmp_path} K3S_CONFIG_DIR={tmp_path} K3S_SHA256=x
-            looks() {{ echo >>{tmp_path}/looks; wc -l <{tmp_path}/looks; }}
-            systemctl() {{
-              case "$*" in
-                *InvocationID*) (($(looks) > 3)) && echo new || echo old ;;
-                *NRestarts*) echo 0 ;;
-                is-failed*) return 1 ;;
-              esac
-            }}
-            sleep() {{ :; }}
-            keep_quorum() {{ :; }}
-            k3s_start
-            k3s_await 20 'Node Ready' true""",
-        PAYLOAD="{}",
-    )
-    assert done.returncode == 0, done.stderr
-    assert len((tmp_path / "looks").read_text()) == 4, "one before the restart, three after it"
+    box.write("etc/config.yaml")
+    call = """
+    looks() { echo >>$ROOT/looks; wc -l <$ROOT/looks; }
+    systemctl() {
+      case "$*" in
+        *InvocationID*) (($(looks) > 3)) && echo new || echo old ;;
+        *NRestarts*) echo 0 ;;
+        is-failed*) return 1 ;;
+      esac
+    }
+    sleep() { :; }
+    keep_quorum() { :; }
+    K3S_SHA256=x
+    k3s_start
+    k3s_await 20 'Node Ready' true"""
+    box.output("k3s-server", call)
+    assert len(box.read("looks")) == 4, "one before the restart, three after it"
 
 
 def test_crashes_from_before_a_restart_do_not_count() -> None:
     call = "systemctl() { :; }; K3S_CRASHED_BEFORE=5; k3s_restart; echo $K3S_CRASHED_BEFORE"
     assert output("k3s-agent", call) == "0\n", "reset-failed makes systemd count anew"
-
-
-def test_the_unit_has_the_settings_of_k3s_s_own_installer() -> None:
-    """k3s-io/k3s install.sh: pods outlive a restart (KillMode), and K3s starts again however it ended."""
-    text = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit server')
-    place, *sections = re.split(r"\n\[(?=\w+\]\n)", text)
-    assert place.startswith("/etc/systemd/system/k3s.service 0644\n")
-    found = {
-        name: {*lines.split("\n")} - {""} for name, _, lines in (each.partition("]") for each in sections)
-    }
-    assert found == {
-        "Unit": {
-            "Description=Lightweight Kubernetes (server)", "Documentation=https://k3s.io",
-            "Wants=network-online.target", "After=network-online.target",
-        },
-        "Install": {"WantedBy=multi-user.target"},
-        "Service": {
-            "Type=notify", "TimeoutStartSec=0", "KillMode=process", "Delegate=yes",
-            "Restart=always", "RestartSec=5s",
-            "EnvironmentFile=-/etc/default/%N", "EnvironmentFile=-/etc/sysconfig/%N",
-            "LimitNOFILE=1048576", "LimitNPROC=infinity", "LimitCORE=infinity", "TasksMax=infinity",
-            "ExecStartPre=-/sbin/modprobe br_netfilter", "ExecStartPre=-/sbin/modprobe overlay",
-            "ExecStart=/usr/local/bin/k3s server",
-        },
-    }  # fmt: skip
 
 
 STARTED = 1_700_000_000
@@ -328,62 +413,45 @@ k3s_node() {{ echo "$STATUS"; }}
 """
 
 
-def at(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def status(second: int, *, ready: str = "True", version: str = "v1.35.6+k3s1") -> str:
+    """The Node's condition, last written `second` s after the start of the unit."""
+    time = datetime.fromtimestamp(STARTED + second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{ready}|{time}|{version}"
 
 
 @pytest.mark.parametrize(
-    ("status", "back"),
+    ("status", "process", "back"),
     [
-        (f"True|{at(STARTED + 9)}|v1.35.6+k3s1", True),
+        (status(9), "", True),
+        (status(9), "ps() { return 1; }; ", False),
         # Of the kubelet that has ended, of another release, not yet, and without a Node.
-        (f"True|{at(STARTED)}|v1.35.6+k3s1", False),
-        (f"True|{at(STARTED - 9)}|v1.35.6+k3s1", False),
-        (f"True|{at(STARTED + 9)}|v1.34.2+k3s1", False),
-        (f"False|{at(STARTED + 9)}|v1.35.6+k3s1", False),
-        ("True||v1.35.6+k3s1", False),
-        ("", False),
+        (status(0), "", False),
+        (status(-9), "", False),
+        (status(9, version="v1.34.2+k3s1"), "", False),
+        (status(9, ready="False"), "", False),
+        ("True||v1.35.6+k3s1", "", False),
+        ("", "", False),
     ],
 )
-def test_a_restarted_node_is_back_by_the_word_of_its_new_kubelet(status: str, back: bool) -> None:
-    done = run("k3s-agent", NODE + "k3s_is_back", STATUS=status)
+def test_a_restarted_node_is_back_by_the_word_of_its_new_kubelet(
+    status: str, process: str, back: bool
+) -> None:
+    done = run("k3s-agent", f"{NODE}{process}k3s_is_back", STATUS=status)
     assert (done.returncode == 0, done.stderr) == (back, "")
 
 
-def test_a_node_whose_unit_has_no_process_is_not_back() -> None:
-    status = f"True|{at(STARTED + 9)}|v1.35.6+k3s1"
-    done = run("k3s-agent", NODE + "ps() { return 1; }; k3s_is_back", STATUS=status)
-    assert done.returncode == 1
+# ---- Addresses and pods --------------------------------------------------------------------------------
 
-
-def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
-    processes = """\
-  1 0 /sbin/init
- 40 1 containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
- 50 1 /var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
- 51 50 /pause
- 52 50 nginx: master
- 53 52 nginx: worker
- 60 1 /usr/bin/containerd
- 61 60 containerd-shim -address /run/containerd/containerd.sock
- 62 61 the site's own"""
-    done = output(
-        "k3s-agent",
-        f"""ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo "$@"; }}; k3s_kill_pods""",
-    )
-    assert sorted(done.split()[1:]) == ["40", "50", "51", "52", "53"]
-
-
-INTERFACES = """ip() { cat <<'EOF'
+INTERFACES = """
+ip() { cat <<'EOF'
 1: lo    inet 127.0.0.1/8 scope host lo
 1: lo    inet 10.9.9.9/32 scope global lo
 2: ens3    inet 203.0.113.7/24 brd 203.0.113.255 scope global ens3
 3: bond0@if7    inet 10.0.0.21/16 brd 10.0.255.255 scope global bond0
 3: bond0    inet6 fd00::21/64 scope global
 EOF
-}; """
-
-
+}
+"""
 RESOLVER = "getent() { printf '127.0.1.1 STREAM w\\n10.0.0.21 STREAM w\\n'; }; "
 BOTH = ['node-ip: "10.0.0.21"', 'flannel-iface: "bond0"']
 
@@ -403,61 +471,68 @@ BOTH = ['node-ip: "10.0.0.21"', 'flannel-iface: "bond0"']
     ],
 )
 def test_flannel_uses_the_interface_of_the_nodes_address_unless_the_site_sets_it(
-    address: str, config: str, prelude: str, lines: list[str]
+    box: Box, address: str, config: str, prelude: str, lines: list[str]
 ) -> None:
-    payload = hostscript.stdin("k3s-agent", {"config": config or "node-name: a\n"}).partition("\n")[0]
-    call = INTERFACES + prelude + "k3s_node_address"
-    assert output("k3s-agent", call, NODE_ADDRESS=address, PAYLOAD=payload).splitlines() == lines
+    call = f"{INTERFACES}{prelude}k3s_node_address"
+    printed = box.output("k3s-agent", call, {"config": config}, NODE_ADDRESS=address)
+    assert printed.splitlines() == lines
 
 
-def test_an_address_that_the_host_does_not_have_is_refused() -> None:
-    done = run("k3s-agent", INTERFACES + "k3s_node_address", NODE_ADDRESS="192.0.2.1", PAYLOAD="{}")
-    assert "none of the network interfaces has the address 192.0.2.1" in done.stderr
-    assert "ip -br address" in done.stderr
+def test_an_address_that_the_host_does_not_have_is_refused(box: Box) -> None:
+    said = box.error("k3s-agent", INTERFACES + "k3s_node_address", NODE_ADDRESS="192.0.2.1")
+    assert "none of the network interfaces has the address 192.0.2.1" in said
+    assert "ip -br address" in said
 
 
-def test_image_archives_are_imported_once_and_not_at_every_start(tmp_path: Path) -> None:
-    places = f"K3S_DATA_DIR={tmp_path}/data; STATE_DIR={tmp_path}; k3s_is_installed() {{ true; }}; "
-    fetch = 'fetch() { mkdir -p "$(dirname "$3")"; touch "$3"; }; '
-    values = {"VERSION": "v1", "URL_AMD64": "u", "SHA256_AMD64": "s", "URL_ARM64": "u", "SHA256_ARM64": "s"}
-    output("k3s-agent", places + fetch + "k3s_download", **values)
-    assert not (tmp_path / "data").exists(), "without archives there is nothing to import"
-    cache = tmp_path / "data/agent/images/.cache.json"
-    for content in ("", '{"known": 1}'):
-        output("k3s-agent", places + fetch + "k3s_download", **values, IMAGES="aa https://m/i.tar.zst\n")
-        assert cache.read_text() == content
-        cache.write_text('{"known": 1}')
+BRIDGE = """
+ip() { [[ -z $BRIDGE ]] || echo "7: cni0    inet $BRIDGE brd 10.42.3.255 scope global cni0"; }
+timeout() { printf '%s' "$CIDR"; [[ $CIDR != silent ]]; }
+"""
 
 
-def test_the_wait_for_a_node_grows_with_the_image_archives(tmp_path: Path) -> None:
-    archive = tmp_path / "data/agent/images/i.tar"
-    assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "420"
-    archive.parent.mkdir(parents=True)
-    with archive.open("wb") as file:
-        file.truncate(30_000_000_000)
-    assert output("k3s-agent", f"K3S_DATA_DIR={tmp_path}/data; k3s_ready_seconds 420") == "1920"
+@pytest.mark.parametrize(
+    ("bridge", "cidr", "fits"),
+    [
+        ("10.42.3.1/24", "10.42.3.0/24", True),
+        ("10.42.3.65/26", "10.42.3.64/26", True),
+        ("10.42.3.1/24", "10.42.4.0/24", False),
+        ("10.42.3.1/24", "10.42.3.0/26", False),
+        # No pod has run here yet; K3s has given no CIDR yet; IPv6.
+        ("", "10.42.4.0/24", True),
+        ("10.42.3.1/24", "", True),
+        ("10.42.3.1/24", "fd00:42::/64", True),
+    ],
+)
+def test_the_bridge_of_the_pods_has_the_first_address_of_the_nodes_cidr(
+    bridge: str, cidr: str, fits: bool
+) -> None:
+    done = run("k3s-agent", BRIDGE + "k3s_has_pod_network_of_node", BRIDGE=bridge, CIDR=cidr)
+    assert (done.returncode == 0, done.stderr) == (fits, "")
 
 
-def test_a_server_that_is_down_is_upgraded_without_a_snapshot(tmp_path: Path) -> None:
-    (tmp_path / "server/db/etcd/member").mkdir(parents=True)
-    stubs = f"K3S=/bin/false K3S_DATA_DIR={tmp_path}; systemctl() {{ false; }}; "
-    output("k3s-server", stubs + "snapshot_before_upgrade", K3S_SHA256="0" * 64, VERSION="v1.35.7+k3s1")
+def test_an_api_that_is_away_right_after_the_restart_of_the_agent_is_asked_again(box: Box) -> None:
+    restarted = "timeout() { echo >>$ROOT/looks; (($(wc -l <$ROOT/looks) >= 3)) && echo 10.42.3.0/24; }; "
+    call = f"{BRIDGE}{restarted} sleep() {{ :; }}; k3s_has_pod_network_of_node"
+    box.output("k3s-agent", call, BRIDGE="10.42.3.1/24")
+    assert len(box.read("looks")) == 3
 
 
-def test_of_a_long_log_the_last_lines_are_read() -> None:
-    """With --since journalctl's -n takes the first ones."""
-    log = 'journalctl() { [[ $* != *"-n "* ]] && seq 30; }; K3S_SINCE=0; '
-    assert output("k3s-server", log + "k3s_log 2") == "29\n30\n"
+def test_without_an_answer_of_the_api_no_pod_is_ended(box: Box) -> None:
+    away = "sleep() { SECONDS=$((SECONDS + 30)); }; k3s_has_pod_network_of_node || echo renewed"
+    said = box.error("k3s-agent", BRIDGE + away, BRIDGE="10.42.3.1/24", CIDR="silent")
+    assert "the pod CIDR of Node worker-1 is unknown: the API is not responding. Fix: retry" in said
 
 
-def test_a_flag_that_a_server_ignores_is_shown_once() -> None:
-    line = 'level=warning msg="Unknown flag --disable-network-polcy found in config.yaml, skipping"'
-    log = f"journalctl() {{ echo '{line}'; echo other; echo '{line}'; }}; K3S_SINCE=0; NODE_NAME=server-1; "
-    said = run("k3s-server", log + "note_ignored_flags").stderr.splitlines()
-    assert said == [
-        "busbar: server-1: K3s: Unknown flag --disable-network-polcy found in config.yaml, skipping"
-    ]
-
-
-def test_a_log_without_an_ignored_flag_says_nothing() -> None:
-    assert run("k3s-server", "k3s_log() { echo ready; }; note_ignored_flags").stderr == ""
+def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
+    processes = """\
+  1 0 /sbin/init
+ 40 1 containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
+ 50 1 /var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
+ 51 50 /pause
+ 52 50 nginx: master
+ 53 52 nginx: worker
+ 60 1 /usr/bin/containerd
+ 61 60 containerd-shim -address /run/containerd/containerd.sock
+ 62 61 the site's own"""
+    call = f"ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo \"$@\"; }}; k3s_kill_pods"
+    assert sorted(output("k3s-agent", call).split()[1:]) == ["40", "50", "51", "52", "53"]

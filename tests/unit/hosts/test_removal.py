@@ -2,145 +2,127 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from busbar.hosts import scripts
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import Box
 
-DROP_IN = "agent/etc/kubelet.conf.d/99-site.conf"
-
-
-def places(root: Path) -> str:
-    folders = {"STATE": "busbar", "K3S_DATA": "rancher/k3s", "K3S_CONFIG": "etc", "KUBELET": "kubelet"}
-    return "".join(f"{name}_DIR={root}/{folder}; " for name, folder in folders.items())
-
-
-def files(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> Path:
-    """A host with a drop-in of the site, on which K3s was then installed and wrote its data."""
-    data = tmp_path / "rancher/k3s"
-    (data / DROP_IN).parent.mkdir(parents=True)
-    (data / DROP_IN).write_text("site")
-    (tmp_path / "etc").mkdir()
-    output("k3s-agent", places(tmp_path) + "record_preexisting_files")
-    for made in ("server/db/etcd/x", "agent/images/pause.tar", "agent/with space/and [brackets]"):
-        (data / made).parent.mkdir(parents=True, exist_ok=True)
-        (data / made).touch()
-    return tmp_path
-
-
+DROP_IN = "data/agent/etc/kubelet.conf.d/99-site.conf"
 REMOVE = "umount() { :; }; rmdir() { :; }; KUBELET_DIR=/none; k3s_remove_data"
 
 
-def test_only_what_k3s_made_is_deleted(host: Path) -> None:
-    output("k3s-agent", places(host) + REMOVE)
-    assert files(host / "rancher/k3s") == {DROP_IN}
-    assert not (host / "rancher/k3s/server").exists()
-
-
-def test_a_removal_that_is_killed_anywhere_never_loses_a_file_of_the_site(host: Path) -> None:
-    killed = run("k3s-agent", places(host) + f"xargs() {{ kill -KILL $$; }}; {REMOVE}")
-    assert killed.returncode != 0
-    assert DROP_IN in files(host / "rancher/k3s")
-    output("k3s-agent", places(host) + REMOVE)
-    output("k3s-agent", places(host) + REMOVE)
-    assert files(host / "rancher/k3s") == {DROP_IN}
-
-
-def test_the_record_is_forgotten_at_once_and_last(host: Path) -> None:
-    killed = run("k3s-agent", places(host) + "rm() { kill -KILL $$; }; remove_state")
-    assert killed.returncode != 0
-    assert not (host / "busbar").exists(), "half a record would delete what was there before"
-    done = run("k3s-agent", places(host) + "remove_agent", OWNER="a/b/c", INSTALL_ID="1")
-    assert (done.returncode, done.stdout) == (0, '{"node":"worker-1","removed":false}\n')
-    assert files(host / "rancher/k3s") > {DROP_IN}, "without the record nothing may be deleted"
-    assert not (host / "busbar.removed").exists()
-
-
-def test_a_host_without_files_from_before_is_emptied(tmp_path: Path) -> None:
-    output("k3s-agent", places(tmp_path) + "record_preexisting_files")
-    (tmp_path / "rancher/k3s/agent").mkdir(parents=True)
-    (tmp_path / "rancher/k3s/agent/kubelet.kubeconfig").touch()
-    output("k3s-agent", places(tmp_path) + REMOVE)
-    assert list((tmp_path / "rancher/k3s").iterdir()) == []
-
-
-IMAGES = "rancher/k3s/agent/containerd"
+def files(box: Box, folder: str = "data") -> set[str]:
+    paths = (box.root / folder).rglob("*")
+    return {str(path.relative_to(box.root)) for path in paths if path.is_file()}
 
 
 @pytest.fixture
-def disks(tmp_path: Path) -> Path:
+def host(box: Box) -> Box:
+    """A host with a drop-in of the site, on which K3s was then installed and wrote its data."""
+    box.write(DROP_IN, "site")
+    box.write("mounts")
+    box.output("k3s-agent", "record_preexisting_files")
+    for made in ("server/db/etcd/x", "agent/images/pause.tar", "agent/with space/and [brackets]"):
+        box.write(f"data/{made}")
+    return box
+
+
+def test_only_what_k3s_made_is_deleted(host: Box) -> None:
+    host.output("k3s-agent", REMOVE)
+    assert files(host) == {DROP_IN}
+    assert not host.has("data/server")
+
+
+def test_a_removal_that_is_killed_anywhere_never_loses_a_file_of_the_site(host: Box) -> None:
+    assert host.run("k3s-agent", f"xargs() {{ kill -KILL $$; }}; {REMOVE}").returncode != 0
+    assert DROP_IN in files(host)
+    host.output("k3s-agent", REMOVE)
+    host.output("k3s-agent", REMOVE)
+    assert files(host) == {DROP_IN}
+
+
+def test_the_record_is_forgotten_at_once_and_last(host: Box) -> None:
+    assert host.run("k3s-agent", "rm() { kill -KILL $$; }; remove_state").returncode != 0
+    assert not host.has("state"), "half a record would delete what was there before"
+    done = host.output("k3s-agent", "remove_agent", OWNER="a/b/c", INSTALL_ID="1")
+    assert done == '{"node":"worker-1","removed":false}\n'
+    assert files(host) > {DROP_IN}, "without the record nothing may be deleted"
+    assert not host.has("state.removed")
+
+
+def test_a_removal_takes_away_what_was_delivered(box: Box) -> None:
+    for path in ("state/file", "delivered/file"):
+        box.write(path)
+    box.output("k3s-agent", "remove_state")
+    assert [*box.root.iterdir()] == []
+
+
+def test_a_host_without_files_from_before_is_emptied(box: Box) -> None:
+    box.write("mounts")
+    box.output("k3s-agent", "record_preexisting_files")
+    box.write("data/agent/kubelet.kubeconfig")
+    box.output("k3s-agent", REMOVE)
+    assert [*(box.root / "data").iterdir()] == []
+
+
+IMAGES = "data/agent/containerd"
+
+
+@pytest.fixture
+def disks(box: Box) -> Box:
     """A host on which the site had mounted a disk for container images, on which K3s then wrote."""
-    images = tmp_path / IMAGES
-    (images / "lost+found").mkdir(parents=True)
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/nvme0n1 {tmp_path}/rancher ext4 rw 0 0\n/dev/nvme1n1 {images} ext4 rw 0 0\n")
-    output("k3s-agent", places(tmp_path) + f"MOUNTS={mounts}; record_preexisting_files")
-    (images / "snapshots/1").mkdir(parents=True)
-    (images / "metadata.db").touch()
-    return tmp_path
+    (box.root / IMAGES / "lost+found").mkdir(parents=True)
+    box.write("mounts", f"/dev/nvme1n1 {box.root}/{IMAGES} ext4 rw 0 0\n")
+    box.output("k3s-agent", "record_preexisting_files")
+    for made in ("snapshots/1/file", "metadata.db"):
+        box.write(f"{IMAGES}/{made}")
+    return box
 
 
-def test_a_disk_of_the_site_below_the_data_is_emptied_and_stays_mounted(disks: Path) -> None:
-    umount = f'MOUNTS={disks}/mounts; umount() {{ echo "umount $*"; }}; '
-    printed = output("k3s-agent", places(disks) + umount + 'k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data')
-    assert printed == ""
-    left = {str(path.relative_to(disks)) for path in (disks / "rancher/k3s").rglob("*")}
-    assert left == {"rancher/k3s/agent", *(f"{IMAGES}{end}" for end in ("", "/lost+found"))}
+@pytest.mark.parametrize("has_lost_files", [True, False])
+def test_a_disk_of_the_site_below_the_data_is_emptied_and_stays_mounted(
+    disks: Box, has_lost_files: bool
+) -> None:
+    if not has_lost_files:
+        (disks.root / IMAGES / "lost+found").rmdir()
+    call = 'umount() { echo "umount $*"; }; k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data'
+    assert disks.output("k3s-agent", call) == ""
+    left = [path.name for path in sorted((disks.root / "data").rglob("*"))]
+    assert left == ["agent", "containerd", *(["lost+found"] if has_lost_files else [])]
 
 
-def test_an_empty_disk_of_the_site_keeps_its_mount_point(disks: Path) -> None:
-    (disks / IMAGES / "lost+found").rmdir()
-    output("k3s-agent", places(disks) + f"MOUNTS={disks}/mounts; k3s_remove_data")
-    assert [path.name for path in (disks / "rancher/k3s").rglob("*")] == ["agent", "containerd"]
+def test_what_was_mounted_below_the_data_later_stops_the_removal(disks: Box) -> None:
+    data = disks.write("data/storage/volume/data")
+    disks.write("mounts", f"{disks.read('mounts')}nfs:/volume {data.parent} nfs rw 0 0\n")
+    said = disks.error("k3s-agent", "k3s_remove_data")
+    assert f"mounted after the installation of K3s, below its folder: {data.parent}. Fix: umount it" in said
+    assert data.exists()
 
 
-def test_what_was_mounted_below_the_data_later_stops_the_removal(disks: Path) -> None:
-    volume = disks / "rancher/k3s/storage/volume"
-    volume.mkdir(parents=True)
-    (volume / "data").touch()
-    with (disks / "mounts").open("a") as mounts:
-        mounts.write(f"nfs:/volume {volume} nfs rw 0 0\n")
-    done = run("k3s-agent", places(disks) + f"MOUNTS={disks}/mounts; k3s_remove_data")
-    assert done.returncode == 1
-    assert f"mounted after the installation of K3s, below its folder: {volume}. Fix: umount it" in done.stderr
-    assert (volume / "data").exists()
+REGISTRIES = "etc/registries.yaml"
 
 
-def registries(root: Path, content: str) -> None:
-    line = scripts.stdin("k3s-agent", {"config": "a: 1", "registries": content}).partition("\n")[0]
-    output("k3s-agent", places(root) + "record_preexisting_files; k3s_config", PAYLOAD=line)
+def write_registries(box: Box, content: str) -> None:
+    box.write("mounts")
+    given = {"config": "a: 1", "registries": content}
+    box.output("k3s-agent", "record_preexisting_files; k3s_config", given)
 
 
-def test_a_registries_file_of_the_site_is_restored(tmp_path: Path) -> None:
-    file = tmp_path / "etc/registries.yaml"
-    file.parent.mkdir()
-    file.write_text("mirrors: site")
-    registries(tmp_path, "mirrors: ours")
-    assert file.read_text() == "mirrors: ours"
-    output("k3s-agent", places(tmp_path) + "k3s_restore_registries")
-    assert file.read_text() == "mirrors: site"
+@pytest.mark.parametrize("ours", ["mirrors: ours", ""])
+def test_a_registries_file_of_the_site_is_there_again_after_a_removal(box: Box, ours: str) -> None:
+    box.write(REGISTRIES, "mirrors: site")
+    write_registries(box, ours)
+    assert box.read(REGISTRIES) == (ours or "mirrors: site")
+    box.output("k3s-agent", "k3s_restore_registries")
+    assert box.read(REGISTRIES) == "mirrors: site"
 
 
-def test_a_registries_file_of_the_site_stays_where_the_stack_has_none(tmp_path: Path) -> None:
-    file = tmp_path / "etc/registries.yaml"
-    file.parent.mkdir()
-    file.write_text("mirrors: site")
-    registries(tmp_path, "")
-    output("k3s-agent", places(tmp_path) + "k3s_restore_registries")
-    assert file.read_text() == "mirrors: site"
-
-
-def test_our_registries_file_goes_when_the_stack_has_none_any_more(tmp_path: Path) -> None:
-    registries(tmp_path, "mirrors: ours")
-    registries(tmp_path, "")
-    assert not (tmp_path / "etc/registries.yaml").exists()
+def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> None:
+    write_registries(box, "mirrors: ours")
+    write_registries(box, "")
+    assert not box.has(REGISTRIES)
+    box.write(REGISTRIES, "mirrors: of the site, later")
+    write_registries(box, "")
+    assert box.has(REGISTRIES)
 
 
 RULES = """\
@@ -157,55 +139,38 @@ COMMIT
 """
 
 
-def test_rules_of_flannel_and_kube_proxy_go_and_those_of_others_stay(tmp_path: Path) -> None:
-    (tmp_path / "iptables-save").write_text(f"#!/bin/sh\ncat <<'EOF'\n{RULES}EOF\n")
-    (tmp_path / "iptables-restore").write_text(f"#!/bin/sh\ncat > {tmp_path}/restored\n")
-    for tool in tmp_path.iterdir():
-        tool.chmod(0o755)
-    output(
-        "k3s-agent",
-        f"ip() {{ :; }}; rm() {{ :; }}; PATH={tmp_path}:/usr/bin:/bin; k3s_remove_network",
-    )
-    assert (tmp_path / "restored").read_text() == (
-        "*filter\n:FORWARD ACCEPT [0:0]\n:DOCKER - [0:0]\n-A FORWARD -j DOCKER\n"
-        "-A INPUT -p tcp --dport 22 -j ACCEPT\nCOMMIT\n"
-    )
+def test_rules_of_flannel_and_kube_proxy_go_and_those_of_others_stay(box: Box) -> None:
+    box.program("iptables-save", f"cat <<'EOF'\n{RULES}EOF")
+    box.program("iptables-restore", f"cat >{box.root}/restored")
+    box.output("k3s-agent", "ip() { :; }; rm() { :; }; PATH=$ROOT:/usr/bin:/bin; k3s_remove_network")
+    ours = ("FLANNEL", "KUBE-", "CNI-")
+    kept = [line for line in RULES.splitlines() if not any(name in line for name in ours)]
+    assert box.read("restored").splitlines() == kept
 
 
 MADE = (
-    "/usr/local/nvidia/toolkit", "/var/run/cdi", "/var/log/pods", "/var/log/containers", "/var/lib/cni",
-    "/usr/libexec/kubernetes", "/etc/kubernetes/node-feature-discovery",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("absent", "removed"), [*((path, True) for path in MADE), ("/etc", False), ("", False)]
+    *("/usr/local/nvidia/toolkit", "/var/run/cdi", "/var/log/pods", "/var/log/containers", "/var/lib/cni"),
+    *("/usr/libexec/kubernetes", "/etc/kubernetes/node-feature-discovery"),
 )
-def test_only_folders_of_kubernetes_that_were_not_there_before_go(
-    tmp_path: Path, absent: str, removed: bool
-) -> None:
-    (tmp_path / "busbar").mkdir()
-    (tmp_path / "busbar/absent").write_text(f"{absent}\n")
-    printed = output("k3s-agent", places(tmp_path) + 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_made')
-    assert printed == (f"-rf {absent}\n" if removed else "")
 
 
-def test_folders_that_are_there_before_k3s_are_not_noted_as_its_own(tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    made = f"K3S_MADE=({here} {tmp_path}/absent); "
-    output("k3s-agent", places(tmp_path) + made + "record_preexisting_files")
-    assert (tmp_path / "busbar/absent").read_text() == f"{tmp_path}/absent\n"
+def test_only_folders_of_kubernetes_that_were_not_there_before_go(box: Box) -> None:
+    box.write("state/absent", "\n".join(["/etc", "", *MADE[1:]]))
+    printed = box.output("k3s-agent", 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_made')
+    assert sorted(printed.splitlines()) == sorted(f"-rf {path}" for path in MADE[1:])
 
 
-def test_what_kubectl_keeps_of_its_answers_goes_with_k3s(tmp_path: Path) -> None:
-    kubectl = tmp_path / "k3s"
-    kubectl.write_text('#!/bin/sh\nmkdir -p "${KUBECACHEDIR:-$HOME/.kube/cache}"\n')
-    kubectl.chmod(0o755)
-    here = f"K3S={kubectl}; KUBECACHEDIR={tmp_path}/cache; "
-    output("k3s-server", here + "api 30 get nodes", HOME=str(tmp_path))
-    assert (tmp_path / "cache").is_dir() and not (tmp_path / ".kube").exists()
-    stubs = "stop_unit() { :; }; k3s_kill_pods() { :; }; k3s_unmount() { :; }; k3s_remove_network() { :; }; "
-    stubs += "systemctl() { :; }; rmdir() { :; }; remove_state() { :; }; rm() { printf '%s\\n' \"$@\"; }; "
-    removed = output("k3s-server", places(tmp_path) + here + stubs + "k3s_uninstall")
-    assert f"{tmp_path}/cache" in removed.splitlines()
+def test_folders_that_are_there_before_k3s_are_not_noted_as_its_own(box: Box) -> None:
+    here = box.write("mounts")
+    box.output("k3s-agent", f"K3S_MADE=({here} /none/absent); record_preexisting_files")
+    assert box.read("state/absent") == "/none/absent\n"
+
+
+def test_what_kubectl_keeps_of_its_answers_goes_with_k3s(box: Box) -> None:
+    box.program("bin/k3s", 'mkdir -p "${KUBECACHEDIR:-$HOME/.kube/cache}"')
+    box.output("k3s-server", "api 30 get nodes", HOME=str(box.root))
+    assert box.has("kubectl") and not box.has(".kube")
+    others = ("stop_unit", "k3s_kill_pods", "k3s_unmount", "k3s_remove_network", "systemctl", "remove_state")
+    stubs = "".join(f"{name}() {{ :; }}; " for name in others)
+    call = f"{stubs} rmdir() {{ :; }}; rm() {{ printf '%s\\n' \"$@\"; }}; k3s_uninstall"
+    assert f"{box.root}/kubectl" in box.output("k3s-server", call).splitlines()
