@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from busbar.config.checks import floating
 from busbar.config.cluster import Removal, Taint
@@ -27,7 +27,6 @@ from busbar.config.types import (
     Seconds,
     SshKey,
     Text,
-    invalid,
     is_floating,
     own_namespace,
 )
@@ -44,16 +43,8 @@ PASSWORD = "databasePassword"
 Charts = Annotated[str, Matching(r"[./~].*|oci://[A-Za-z0-9][A-Za-z0-9._:/-]*", "a folder or an oci:// URL")]
 
 
-def _supported(version: str) -> str:
-    if not version.removeprefix("v").startswith("1.2."):
-        raise invalid(
-            "is not supported: the charts of 1.2 have other values than earlier ones",
-            f"version: {versions.OPERATOR}",
-        )
-    return version
-
-
-Version = Annotated[ChartVersion, AfterValidator(_supported)]
+# Earlier charts have other values.
+Version = Annotated[ChartVersion, Matching(r"v?1\.2\..*", "a version 1.2.x of the charts")]
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]
 # Slurm's parser ends a value at a blank, and a line at `#`.
 ParameterValue = Annotated[Text, Matching(r"[^\s#\"'\\]+", "a value without blanks, quotes and #")]
@@ -175,15 +166,14 @@ class Slurm(OnCluster):
     """Time until all nodes must be idle in Slurm, in seconds."""
 
 
-# By these the daemons of the operator's pods find and know each other.
-_OF_THE_OPERATOR = frozenset((
+# By these the daemons of the operator's pods find and know each other. Without GresTypes no node has GPUs,
+# without ReconfigFlags a closed partition opens, and without ReturnToService a new pod stays out of service.
+_SET = frozenset((
     "accountingstoragehost", "accountingstorageport", "accountingstoragetype", "authalttypes",
-    "authaltparameters", "authtype", "clustername", "credtype", "include", "nodename", "nodeset",
-    "partitionname", "slurmctldhost", "slurmctldparameters", "slurmctldport", "slurmduser", "slurmdport",
-    "slurmuser", "statesavelocation",
+    "authaltparameters", "authtype", "clustername", "credtype", "grestypes", "include", "nodename", "nodeset",
+    "partitionname", "reconfigflags", "returntoservice", "slurmctldhost", "slurmctldparameters",
+    "slurmctldport", "slurmduser", "slurmdport", "slurmuser", "statesavelocation",
 ))  # fmt: skip
-# Without these no node has GPUs, stays in service when its pod is replaced, or keeps a closed partition.
-_OF_BUSBAR = frozenset(("grestypes", "reconfigflags", "returntoservice"))
 _LIKE = 0.85
 # The parameters of Slurm 26.05 (src/common/read_config.c), by which a misspelt one is known. A name that is
 # not like one of them may be that of a later release.
@@ -272,10 +262,9 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for name, value in slurm.slurm_conf.items():
         path = ("slurm_conf", name)
-        if name.lower() in _OF_THE_OPERATOR:
-            yield Finding(path, "is set by the operator, whose pods rely on it", "remove it", repr(value))
-        elif name.lower() in _OF_BUSBAR:
-            yield Finding(path, "is set by busbar, whose updates rely on it", "remove it", repr(value))
+        if name.lower() in _SET:
+            what = "is set by busbar or the operator, whose pods and updates rely on it"
+            yield Finding(path, what, "remove it", repr(value))
         elif (first := seen.setdefault(name.lower(), name)) != name:
             yield Finding(path, f"is {first} once more, as Slurm reads it", "keep one")
         elif name.lower() not in _KNOWN and (hint := did_you_mean(name, _KNOWN.values(), cutoff=_LIKE)):
@@ -322,16 +311,16 @@ def _values(where: tuple[str, ...], values: Mapping[str, Any]) -> Iterator[Findi
         path = (*where, key)
         if key == "nodePort" and value == SSH_PORT:
             yield _takes_sshd(path, "takes port 22")
-        if key == "replicas" and where[-1:] == ("restapi",) and value in (0, "0"):
-            yield Finding(
-                path, "leaves no slurmrestd, by which busbar and the operator ask Slurm", "remove it"
-            )
-        if key == "service" and isinstance(value, Mapping):
-            kind = (value.get("spec") or {}).get("type") if isinstance(value.get("spec"), Mapping) else None
-            if kind == "LoadBalancer" and value.get("port", SSH_PORT) == SSH_PORT and "loginsets" in where:
+        if path[-2:] == ("restapi", "replicas") and value in (0, "0"):
+            what = "leaves no slurmrestd, by which busbar and the operator ask Slurm"
+            yield Finding(path, what, "remove it")
+        if not isinstance(value, Mapping):
+            continue
+        if key == "service" and "loginsets" in where and value.get("port", SSH_PORT) == SSH_PORT:
+            spec = value.get("spec")
+            if isinstance(spec, Mapping) and spec.get("type") == "LoadBalancer":
                 yield _takes_sshd(path)
-        if isinstance(value, Mapping):
-            yield from _values(path, value)
+        yield from _values(path, value)
 
 
 CONFIG = ProjectConfig(

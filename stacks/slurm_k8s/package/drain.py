@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from busbar.kube.client import ApiError
 from busbar.kube.objects import find
 from busbar.kube.wait import Pending
-from stacks.slurm_k8s.package.rest import BUSY, OF_OPERATOR, USER, ProxyApi, SlurmApi, SlurmNode, clusters
+from stacks.slurm_k8s.package.rest import OF_OPERATOR, USER, ProxyApi, SlurmApi, SlurmNode, clusters
 from stacks.slurm_k8s.package.values import API_VERSION, workers_of
 
 OURS = "busbar: "
@@ -37,11 +37,11 @@ class SlurmDrain:
     def released(self) -> bool | Pending:
         """True if Slurm starts no jobs there, and none runs. A node that is gone or down has none."""
         node = self._node()
-        if node is None or "DOWN" in node.states:
+        if node is None or node.is_down:
             return True
         if "DRAIN" not in node.states:
             return Pending(f"node {node.name} of Slurm is {'+'.join(node.states)}, not drained yet")
-        if BUSY & {*node.states} and not self.end_jobs:
+        if node.is_busy and not self.end_jobs:
             return Pending(f"remaining jobs of Slurm on {node.name}: squeue -w {node.name}")
         return True
 

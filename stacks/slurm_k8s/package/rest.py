@@ -34,7 +34,7 @@ POD_LABELS = "app.kubernetes.io/component=worker"
 POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 # In the comment of a node the operator names its pod, as JSON.
 _POD_NAME = '"podName"'
-BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
+_BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 _BAD = (
     "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "UNKNOWN", "FUTURE", "REBOOT_ISSUED",
     "MAINTENANCE", "RESERVED",
@@ -81,6 +81,21 @@ class SlurmNode:
         return self.by == USER and (self.reason == UPDATE or self.reason.startswith(OF_OPERATOR))
 
     @property
+    def is_down(self) -> bool:
+        """True if no slurmd responds there, or somebody has set it down."""
+        return "DOWN" in self.states
+
+    @property
+    def is_busy(self) -> bool:
+        """True if jobs run there. Those of a node that is down have ended."""
+        return bool(_BUSY & {*self.states}) and not self.is_down
+
+    @property
+    def of_update(self) -> bool:
+        """True if an update has drained it."""
+        return self.of_program and self.reason == UPDATE and "DRAIN" in self.states
+
+    @property
     def held(self) -> str:
         """STATE REASON of a DRAIN, DOWN or FAIL that somebody has set; empty for one by a program."""
         states, reason = {*self.states}, self.reason.removesuffix(_NOTED)
@@ -109,6 +124,10 @@ class SlurmNode:
     def idle(self) -> bool:
         """True if it runs no jobs and starts them."""
         return "IDLE" in self.states and not self.problem
+
+
+NO_NODE = SlurmNode(name="", states=(), reason="", by="", gres="", on="", of_pod=False)
+"""In place of the node of a pod that Slurm does not know."""
 
 
 def token(key: bytes, user: str, now: float) -> str:

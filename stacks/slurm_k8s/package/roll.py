@@ -27,7 +27,7 @@ from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool, gres_conf
 from stacks.slurm_k8s.package.rest import (
-    BUSY,
+    NO_NODE,
     POD_CORDON,
     UPDATE,
     WORKER,
@@ -51,8 +51,8 @@ _UNREAD = "busbar/gres-conf-unread"
 # Annotation of the same: the digest of the slurm.conf that slurmctld had read before the change.
 _READ = "busbar/slurm-conf-read"
 RECONFIGURE_SECONDS = 180
-LIMIT = "busbar/slurm-max-time"
-"""Annotation of a NodeSet: the MaxTime of its partition in slurm.conf, and the one that somebody has set."""
+# Annotation of the same: partition -> MaxTime in slurm.conf, and the one that somebody has set.
+_LIMITS = "busbar/slurm-max-time"
 LIMIT_SECONDS = 30
 """The time that slurmctld may take to read changed files, or to be stopped, after a change of the release."""
 _OPERATOR_PODS = f"app.kubernetes.io/name={OPERATOR.release}"
@@ -91,7 +91,7 @@ def roll(api: ProxyApi, spec: RollSpec, clock: Clock, progress: ProgressCallback
 
 @dataclass(frozen=True)
 class Worker:
-    """A pod of slurmd, and its node of Slurm. `on`: its Node, "" before it is scheduled.
+    """A pod of slurmd, and its node of Slurm (NO_NODE). `on`: its Node, "" before it is scheduled.
 
     `issue`: why the pod is not ready. `outdated`: its template or its Node is not that of its NodeSet any
     more. `kept`: what is to be set again. `cordoned`: whether a new pod could not start there.
@@ -106,34 +106,10 @@ class Worker:
     annotations: Mapping[str, str]
     nodeset: str
     host: str
-    node: SlurmNode | None
+    node: SlurmNode
     outdated: bool
     cordoned: bool
     kept: str
-
-    @property
-    def states(self) -> set[str]:
-        return {*self.node.states} if self.node else set()
-
-    @property
-    def busy(self) -> bool:
-        """True if jobs run there. Those of a node that is down have ended."""
-        return bool(BUSY & self.states) and not self.is_down
-
-    @property
-    def is_down(self) -> bool:
-        return "DOWN" in self.states
-
-    @property
-    def held(self) -> str:
-        """The state and the reason that somebody has set; a new pod would lose them."""
-        return self.node.held if self.node else ""
-
-    @property
-    def of_update(self) -> bool:
-        """True if an update has drained it."""
-        node = self.node
-        return bool(node and node.of_program and node.reason == UPDATE and "DRAIN" in node.states)
 
 
 class Roll:
@@ -151,17 +127,21 @@ class Roll:
 
     def prepare(self) -> list[str]:
         """Do what comes before a change of the release. Returns the pods that leave with it."""
-        self._note_limits()
-        self._note_conf()
-        self._write_gres()
+        if objects.find(self.api, self._files_path):
+            self._note_limits()
+            self._note_conf()
+            self._write_gres()
         return self._release_leaving()
 
     def _note_limits(self) -> None:
         """Note the time limits of partitions that somebody has changed: slurmctld forgets them."""
-        limits = self.slurm.time_limits()
-        for partition, written, _ in self._limits():
-            if (now := limits.get(partition, written)) != written:
-                self._note_limit(partition, json.dumps([written, now]))
+        written, now = self._written_limits(), self.slurm.time_limits()
+        changed = {
+            name: [limit, now[name]] for name, limit in written.items() if now.get(name, limit) != limit
+        }
+        if changed:
+            noted = json.loads(self._marks().get(_LIMITS, "{}"))
+            self._annotate(self._files_path, {_LIMITS: json.dumps(noted | changed)})
 
     def _put_back_limits(self) -> None:
         """Set these until slurmctld has read its files, or has started again, and forget them."""
@@ -174,18 +154,17 @@ class Roll:
                 return is_done or Pending("slurmctld may not have read its files yet")
 
             self._wait(look, self.spec.timeout_seconds)
-        for partition, _, note in self._limits():
-            if note:
-                self._note_limit(partition, None)
+        if _LIMITS in self._marks():
+            self._annotate(self._files_path, {_LIMITS: None})
 
     def _noted_limits(self) -> dict[str, int | None]:
         """Partition -> the limit that was noted, unless the stack file has another one since then."""
-        noted: dict[str, int | None] = {}
-        for partition, written, note in self._limits():
-            before, now = json.loads(note) if note else (None, None)
-            if note and before == written:
-                noted[partition] = now
-        return noted
+        written, noted = self._written_limits(), json.loads(self._marks().get(_LIMITS, "{}"))
+        return {name: noted[name][1] for name in written if name in noted and noted[name][0] == written[name]}
+
+    def _written_limits(self) -> dict[str, int | None]:
+        """Partition -> its limit in slurm.conf."""
+        return {each["metadata"]["name"].removeprefix(WORKER): _max_time(each) for each in self._nodesets()}
 
     def _set_limits(self, limits: Mapping[str, int | None]) -> bool:
         """Set time limits of partitions that have others. Returns whether Slurm can be told."""
@@ -205,16 +184,6 @@ class Roll:
             return False
         return True
 
-    def _limits(self) -> Iterator[tuple[str, int | None, str]]:
-        """Each partition with its limit in slurm.conf, and what was noted of it."""
-        for each in self._nodesets():
-            metadata = each["metadata"]
-            noted = (metadata.get("annotations") or {}).get(LIMIT, "")
-            yield metadata["name"].removeprefix(WORKER), _max_time(each), noted
-
-    def _note_limit(self, partition: str, note: str | None) -> None:
-        self._annotate(f"{self._nodesets_path}/{WORKER}{partition}", {LIMIT: note})
-
     def _touch_slurmctld(self, stamp: str) -> None:
         """Make the kubelet write changed files now: it looks at a pod when that changes, or every minute."""
         for pod in self.api.list(f"{self._path}/pods", labelSelector=_SLURMCTLD):
@@ -225,9 +194,7 @@ class Roll:
 
         A node whose GRES are not in it is invalid, and stays drained.
         """
-        found = objects.find(self.api, self._files_path)
-        if found is None:
-            return
+        found = self.api.get(self._files_path)
         if str((found.get("data") or {}).get(_GRES, "")).strip() != self.spec.gres_conf.strip():
             body = {"metadata": {"annotations": {_UNREAD: "true"}}, "data": {_GRES: self.spec.gres_conf}}
             found = self.api.merge(self._files_path, body)
@@ -240,14 +207,13 @@ class Roll:
 
     def _note_conf(self) -> None:
         """Note which slurm.conf slurmctld has read, unless a later one was not read in an earlier update."""
-        conf, files = objects.find(self.api, self._conf_path), objects.find(self.api, self._files_path)
-        if conf and files and _READ not in (files["metadata"].get("annotations") or {}):
+        conf = objects.find(self.api, self._conf_path)
+        if conf and _READ not in self._marks():
             self._annotate(self._files_path, {_READ: digest(conf["data"])})
 
     def _await_conf(self) -> None:
         """Wait until slurmctld has read a changed slurm.conf: where it refuses that, it keeps the former."""
-        conf, files = objects.find(self.api, self._conf_path), objects.find(self.api, self._files_path)
-        noted = ((files or {"metadata": {}})["metadata"].get("annotations") or {}).get(_READ)
+        conf, noted = objects.find(self.api, self._conf_path), self._marks().get(_READ)
         if not (conf and noted):
             return
         if digest(conf["data"]) != noted:
@@ -298,7 +264,13 @@ class Roll:
         outdated = sorted(
             (each for each in self._read() if each.outdated and not each.ending),
             # The pod of a dead host does not end, and a node that is drained already costs nothing.
-            key=lambda each: (each.is_down, bool(each.held), each.busy, not each.of_update, each.name),
+            key=lambda each: (
+                each.node.is_down,
+                bool(each.node.held),
+                each.node.is_busy,
+                not each.node.of_update,
+                each.name,
+            ),
         )
         names, at_once = [each.name for each in outdated], self.spec.max_unavailable
         self._refuse_jobs(names)
@@ -372,7 +344,7 @@ class Roll:
                 self._annotate(f"{self._path}/pods/{each.name}", {_COST: None})
             if POD_CORDON in each.annotations and not each.cordoned:
                 self.slurm.forget_cordon(each.on)
-        if held := [each.name for each in found if each.kept or each.of_update]:
+        if held := [each.name for each in found if each.kept or each.node.of_update]:
             self._replace(held)
 
     def _replace(self, names: list[str]) -> None:
@@ -384,7 +356,7 @@ class Roll:
             nonlocal back
             found = {each.name: each for each in self._read()}
             states = [state for name in names if (state := self._advance(found.get(name), name))]
-            if any(found[name].busy for name in names if name in found):
+            if any(found[name].node.is_busy for name in names if name in found):
                 back = deadline()
             elif states and back.passed:
                 raise TimedOut(back.seconds, states[0].state, None)
@@ -399,8 +371,8 @@ class Roll:
                 return self._restore(worker)
             if worker.on and (state := self._drain(worker)):
                 return state
-            if worker.on and worker.held != worker.kept:
-                self._annotate(f"{NODES}/{worker.on}", {KEPT: worker.held or None})
+            if worker.on and worker.node.held != worker.kept:
+                self._annotate(f"{NODES}/{worker.on}", {KEPT: worker.node.held or None})
             objects.delete(self.api, f"{self._path}/pods/{name}", worker.uid)
         return Pending(f"pod {name} is being replaced")
 
@@ -411,9 +383,9 @@ class Roll:
             return None
         if not worker.ready:
             return Pending(f"pod {worker.name} is not ready yet{worker.issue}")
-        if node is None or (_AWAY & worker.states and not worker.held.startswith("DOWN ")):
-            return Pending(f"node {worker.host} is {'+'.join(sorted(worker.states)) or 'not in Slurm yet'}")
-        if worker.kept and not worker.held:
+        if node is NO_NODE or (_AWAY & {*node.states} and not node.held.startswith("DOWN ")):
+            return Pending(f"node {worker.host} is {'+'.join(sorted(node.states)) or 'not in Slurm yet'}")
+        if worker.kept and not node.held:
             state, _, reason = worker.kept.partition(" ")
             self.slurm.drain(node.name, reason, state)
             return Pending(f"node {node.name} is not {state} again yet")
@@ -427,15 +399,16 @@ class Roll:
 
     def _drain(self, worker: Worker) -> Pending | None:
         """Drain a node; None when it is and no job runs there."""
-        if worker.node is None or worker.is_down:
+        node = worker.node
+        if node is NO_NODE or node.is_down:
             return None
-        if "DRAIN" not in worker.states and not worker.held:
+        if "DRAIN" not in node.states and not node.held:
             self.slurm.drain(worker.host, UPDATE)
             return Pending(f"node {worker.host} is not drained yet")
-        return Pending(f"remaining jobs: squeue -w {worker.host}", 5) if worker.busy else None
+        return Pending(f"remaining jobs: squeue -w {worker.host}", 5) if node.is_busy else None
 
     def _refuse_jobs(self, names: list[str]) -> None:
-        busy = [each.host for each in self._read() if each.name in names and each.busy]
+        busy = [each.host for each in self._read() if each.name in names and each.node.is_busy]
         if busy and not self.spec.job_seconds:
             self._undrain(names)
             raise Failed(
@@ -456,7 +429,7 @@ class Roll:
 
     def _undrain(self, names: list[str]) -> None:
         for each in self._read():
-            if each.name in names and each.of_update:
+            if each.name in names and each.node.of_update:
                 self.slurm.undrain(each.host)
 
     def _leaving(self) -> Iterator[Worker]:
@@ -464,7 +437,7 @@ class Roll:
         for nodeset in {each.nodeset for each in found}:
             pods = [each for each in found if each.nodeset == nodeset]
             wanted = self._workers.get(nodeset, set())
-            pods.sort(key=lambda each: (each.on in wanted, each.busy, each.name))
+            pods.sort(key=lambda each: (each.on in wanted, each.node.is_busy, each.name))
             yield from pods[: max(0, len(pods) - len(wanted))]
 
     def _read(self) -> list[Worker]:
@@ -498,7 +471,7 @@ class Roll:
                     annotations=metadata.get("annotations") or {},
                     nodeset=nodeset,
                     host=pod_host(pod),
-                    node=nodes.get(pod_host(pod)),
+                    node=nodes.get(pod_host(pod), NO_NODE),
                     outdated=not same or bool(where and where not in wanted),
                     cordoned=where in cordoned if where else not wanted & free,
                     kept=(host["metadata"].get("annotations") or {}).get(KEPT, ""),
@@ -508,6 +481,11 @@ class Roll:
 
     def _nodesets(self) -> list[JsonObject]:
         return self.api.list(self._nodesets_path)
+
+    def _marks(self) -> Mapping[str, str]:
+        """The annotations by which an interrupted update goes on: those of the ConfigMap with the files."""
+        found = objects.find(self.api, self._files_path) or {"metadata": {}}
+        return found["metadata"].get("annotations") or {}
 
     def _annotate(self, path: str, annotations: Mapping[str, str | None]) -> None:
         self.api.merge(path, {"metadata": {"annotations": annotations}})

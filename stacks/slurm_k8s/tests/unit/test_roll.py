@@ -219,6 +219,7 @@ def test_a_time_limit_that_somebody_has_set_stays_unless_the_stack_file_has_anot
     before: str, then: str, after: int
 ) -> None:
     cluster = Rolling(*idle(1), image="1")
+    cluster.objects[CONFIG] = {"metadata": {}, "data": {"gres.conf": ""}}
     [nodeset] = cluster.objects[NODESETS]
     nodeset["spec"]["partition"] = {"config": before}
     cluster.limits["h100"] = 60
@@ -228,11 +229,12 @@ def test_a_time_limit_that_somebody_has_set_stays_unless_the_stack_file_has_anot
     step(cluster)
     cluster.clock.pause(10)
     assert cluster.limits == {"h100": after}
-    assert nodeset["metadata"]["annotations"] == {}
+    assert cluster.objects[CONFIG]["metadata"]["annotations"] == {}
 
 
 def test_a_time_limit_that_slurm_cannot_be_told_is_named() -> None:
     cluster, said = Rolling(*idle(1), image="1"), list[str]()
+    cluster.objects[CONFIG] = {"metadata": {}, "data": {"gres.conf": ""}}
     cluster.limits["h100"], cluster.is_slurm_25 = 60, True
     step(cluster, "before-change")
     cluster.limits["h100"] = None
@@ -249,6 +251,7 @@ def test_a_time_limit_of_slurm_conf_is_not_one_that_somebody_has_set(
     written: str, minutes: int | None
 ) -> None:
     cluster = Rolling(*idle(1))
+    cluster.objects[CONFIG] = {"metadata": {}, "data": {"gres.conf": ""}}
     cluster.objects[NODESETS][0]["spec"]["partition"] = {"config": f"MaxTime={written}"}
     cluster.limits["h100"] = minutes
     step(cluster, "before-change")
