@@ -13,7 +13,7 @@
 # its removal clears the rules with the host's.
 TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum ss sysctl systemctl tar timeout)
 # Units that show what a host is already used for.
-UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet docker containerd haproxy keepalived ufw firewalld)
+UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet containerd haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
 UFW_CONFIG=/etc/ufw/ufw.conf
 TMP=/tmp
@@ -77,16 +77,12 @@ system() {
 }
 
 resources() {
-  printf '"cpus":%s,"memory_bytes":%s' "$(nproc)" "$(($(meminfo MemTotal) * 1024))"
-  printf ',"swap_bytes":%s' "$(($(meminfo SwapTotal) * 1024))"
+  printf '"cpus":%s,"memory_bytes":%s' "$(nproc)" \
+    "$(($(awk '$1 == "MemTotal:" { print $2 }' /proc/meminfo) * 1024))"
   printf ',"disks":[%s]' "$(disks)"
   printf ',"cgroup":%s' "$(json "$([[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]] && echo v2 || echo v1)")"
   printf ',"cgroup_v1_allowed":%s' "$(truth cgroup_v1_allowed)"
   printf ',"memlock":%s' "$(json "$(memlock)")"
-}
-
-meminfo() {
-  awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
 }
 
 # disks: {"path","free_bytes"} per file system below K3s's folders; the first is the one with the container images.

@@ -10,7 +10,7 @@ its rollout is on each node.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -19,7 +19,7 @@ from pydantic import Field
 
 from busbar.exits import Failed
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.gpus import active_pods, count, held_by
+from busbar.kube.gpus import count
 from busbar.kube.nodes import Node, renewals
 from busbar.kube.objects import find
 from busbar.kube.pods import issues_of, namespace_report, readiness
@@ -309,35 +309,14 @@ def _summary(spec: AllocatableSpec, look: _Look, out: Mapping[str, str]) -> str:
     return text + "".join(f"; waiting for {reason}" for reason in (*look.unready, *look.restarts))
 
 
-def _held(api: Api, resource: str, nodes: Collection[str]) -> Iterator[str]:
-    """The pods on these nodes that hold the resource. A plugin that restarts does not find a device that a
-    running pod has in its network namespace (k8snetworkplumbingwg/sriov-network-device-plugin#565)."""
-    try:
-        held = held_by(active_pods(api)) if nodes else {}
-    except ApiError as error:
-        yield f"the pods that hold {resource} cannot be listed: {error}"
-        return
-    for node in nodes:
-        if pods := held.get(node, {}).get(resource):
-            named = listed([f"{pod} ({units})" for pod, units in sorted(pods.items())], _NAMED_NODES)
-            yield (
-                f"{node}: {resource} is held by {named}: a device plugin that has restarted may not find "
-                "them. Fix: end these pods, then restart the plugin's pod there"
-            )
-
-
 def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | None) -> str:
     head = f"not offered by every node for {spec.stable_seconds:g} s without interruption"
     if look.missing:
         head = f"{len(look.missing)} of {len(spec.nodes)} nodes do not offer what their pool expects"
     lines = [f"{spec.resource}: timed out after {spec.deadline_seconds:.0f} s: {head}"]
-    named = look.missing[: 2 * _NAMED_NODES]
-    lines += map(str, named)
+    lines += map(str, look.missing[: 2 * _NAMED_NODES])
     if len(look.missing) > 2 * _NAMED_NODES:
         lines.append(f"... and {len(look.missing) - 2 * _NAMED_NODES} more nodes")
-    lines += _held(
-        api, spec.resource, [each.node for each in named if each.ready and each.found < each.expected]
-    )
     lines += [f"waiting for {reason}" for reason in (*look.unready, *look.restarts)]
     lines += [str(error)] if error else []
     if spec.policy:

@@ -20,9 +20,6 @@ _ID = re.compile(
 )
 # Events that only repeat the reason for which a container waits.
 _REPEATED_EVENTS = frozenset({"Failed: Error: ErrImagePull", "Failed: Error: ImagePullBackOff"})
-# CNI's bridge plugin says this where the Node got another pod CIDR, as after a rename or a deletion
-# (containernetworking/plugins plugins/main/bridge/bridge.go).
-_OTHER_POD_CIDR = '"cni0" already has an IP address different from'
 
 # Waiting reasons of a pod that is starting.
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
@@ -112,7 +109,7 @@ def events_about(
     found: dict[str, dict[str, str]] = {}
     for event in events:
         name = (event.get("involvedObject") or {}).get("name")
-        text = f"{event.get('reason')}: {_short(event.get('message'))}{_cure(event)}"
+        text = f"{event.get('reason')}: {_short(event.get('message'))}"
         if event.get("type") in types and name in wanted and text not in _REPEATED_EVENTS:
             times = found.setdefault(name, {})
             times[text] = max(_when(event), times.get(text, ""))
@@ -120,17 +117,6 @@ def events_about(
         name: sorted(times, key=lambda text: (times[text], text))[-MAX_EVENTS_PER_POD:]
         for name, times in found.items()
     }
-
-
-def _cure(event: JsonObject) -> str:
-    """What a known message means, and the way out; empty for any other one."""
-    if _OTHER_POD_CIDR not in str(event.get("message")):
-        return ""
-    node = (event.get("source") or {}).get("host") or event.get("reportingInstance") or "NODE"
-    return (
-        f"; the pods' bridge on Node {node} was created for another pod CIDR. "
-        f"Fix: `busbar up STACK --converge {node}`, which creates it again and restarts the pods there"
-    )
 
 
 def _when(event: JsonObject) -> str:

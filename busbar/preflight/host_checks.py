@@ -149,11 +149,6 @@ def _resources(host: Host, required: HostRequirements, report: Report) -> Iterat
             f"{MIN_MEMORY_BYTES[host.role] / GIB:.1f} GiB for role {host.role}",
             "add memory",
         )
-    if report.swap_bytes and host.role in NODE_ROLES:
-        yield warning(
-            f"{report.swap_bytes / GIB:.1f} GiB of swap is on, which Kubernetes does not account for",
-            "swapoff -a, and remove it from /etc/fstab",
-        )
 
 
 def clock_error(epoch: float, clock: tuple[float, float]) -> str | None:
@@ -215,11 +210,6 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
         yield error(
             "has a K3s that busbar did not install",
             "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data)",
-        )
-    if "docker" in active:
-        yield warning(
-            "Docker is active; its containerd is easily confused with that of K3s",
-            "systemctl disable --now docker, unless it is needed",
         )
 
 

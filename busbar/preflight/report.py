@@ -215,7 +215,6 @@ class Report(StrictModel):
     clock_synchronised: str
     cpus: int
     memory_bytes: int
-    swap_bytes: int
     disks: tuple[Disk, ...]
     tmp_is_writable: bool
     cgroup: Literal["v1", "v2"]

@@ -66,7 +66,6 @@ def report(**changes: Any) -> Report:
         "clock_synchronised": "yes",
         "cpus": 192,
         "memory_bytes": 2 << 40,
-        "swap_bytes": 0,
         "disks": [{"path": "/", "free_bytes": 900 * 10**9}],
         "tmp_is_writable": True,
         "cgroup": "v2",

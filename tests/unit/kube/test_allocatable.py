@@ -92,28 +92,6 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
         assert text in str(failure.value)
 
 
-def test_at_the_deadline_the_pods_that_hold_the_devices_are_named() -> None:
-    hca = "nvidia.com/hostdev"
-    api = Cluster(
-        {
-            NODES: [node("w1", nvidia_com__hostdev="2"), node("w2", nvidia_com__hostdev="8")],
-            "/api/v1/pods": [
-                {
-                    "metadata": {"namespace": "training", "name": name},
-                    "spec": {"nodeName": on, "containers": [{"resources": {"requests": {hca: "6"}}}]},
-                }
-                for name, on in (("llm-0", "w1"), ("llm-1", "w2"))
-            ],
-        }
-    )
-    with pytest.raises(NotAllocatable) as failure:
-        wait(api, spec(resource=hca), Clock(), lambda _: None)
-    text = str(failure.value)
-    assert "w1: 2 allocatable, 8 expected (the device plugin found no more)" in text
-    assert "w1: nvidia.com/hostdev is held by training/llm-0 (6)" in text
-    assert "llm-1" not in text, "w2 offers all"
-
-
 def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
     saw_none = policy("ready", {"type": "Ready", "status": "True", "reason": "NoGPUNodes"})
     api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)], POLICIES: [saw_none]})

@@ -112,27 +112,6 @@ def test_attempts_that_differ_in_their_ids_are_one_line_that_ends_with_the_cause
     assert line.endswith("failed to create macvlan: Link not found")
 
 
-def test_pods_of_a_node_with_the_bridge_of_another_pod_cidr_name_the_cause_and_its_cure() -> None:
-    def refused(number: int, node: str) -> Any:
-        # As the bridge plugin and flannel say it (containernetworking/plugins plugins/main/bridge/bridge.go).
-        text = (
-            "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for "
-            f'sandbox "{str(number) * 64}": plugin type="flannel" failed (add): failed to delegate add: '
-            'failed to set bridge addr: "cni0" already has an IP address different from 10.42.5.1/24'
-        )
-        source = {"component": "kubelet", "host": node}
-        return {**warning(f"w-{number}", "FailedCreatePodSandBox", text), "source": source}
-
-    nodes = ("gpu-2", "gpu-2", "gpu-3")
-    pods = [pod(f"w-{number}", phase="Pending") for number in range(3)]
-    lines = issue_report(pods, [refused(number, node) for number, node in enumerate(nodes)])
-    cause = "the pods' bridge on Node {0} was created for another pod CIDR"
-    fix = "Fix: `busbar up STACK --converge {0}`, which creates it again and restarts the pods there"
-    assert [line.partition(": ")[0] for line in lines] == ["w-0, w-1", "w-2"]
-    for line, node in zip(lines, ("gpu-2", "gpu-3"), strict=True):
-        assert line.endswith(f"10.42.5.1/24; {cause.format(node)}. {fix.format(node)}")
-
-
 def test_the_digest_of_an_image_is_kept() -> None:
     image = f"registry.example/nccl@sha256:{'a' * 64}"
     (line,) = issue_report([pod("w", phase="Pending")], [warning("w", "Failed", f"cannot pull {image}")])

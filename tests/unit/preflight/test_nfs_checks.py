@@ -117,8 +117,8 @@ def test_without_an_nfs_server_nothing_is_checked() -> None:
 
 
 def test_a_host_that_is_only_the_nfs_server_needs_nothing_of_a_node() -> None:
-    changes = {"default_route": False, "has_node_address": False, "swap_bytes": 1 << 33, "cgroup": "v1"}
-    changes |= {"active_units": ["docker", "k3s"], "gpus": None, "hcas": []}
+    changes = {"default_route": False, "has_node_address": False, "cgroup": "v1"}
+    changes |= {"active_units": ["k3s"], "gpus": None, "hcas": []}
     found = check_host(
         a_host("nfs-1", "nfs"), HostRequirements(min_disk_gb=1), report(**changes), clock=CLOCK
     )
