@@ -312,20 +312,20 @@ def _options(
 
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
         raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
-    given = {"storage": storage, "training": str(training.resolve()) if training else None}
     try:
-        given["dcgm-image"] = TypeAdapter(Image).validate_python(dcgm_image) if dcgm_image else None
-        given["cabling"] = cabling.read_text(encoding="utf-8-sig") if cabling else None
-        if cabling:
-            read_design(given["cabling"] or "")
+        TypeAdapter(Image | None).validate_python(dcgm_image)
     except ValidationError as error:
         raise Misuse(f"--dcgm-image {dcgm_image!r} {error.errors()[0]['msg']}") from None
+    try:
+        design = cabling.read_text(encoding="utf-8-sig") if cabling else None
+        if design is not None:
+            read_design(design)
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise Misuse(f"{cabling}: it is not a text in UTF-8") from None
-    except ValueError as error:
+    except ValueError as error:  # UnicodeDecodeError is one, too
         raise Misuse(f"{cabling}: {error}. Fix: busbar accept cabling STACK prints such a file") from None
+    path = str(training.resolve()) if training else None
+    given = {"storage": storage, "training": path, "dcgm-image": dcgm_image, "cabling": design}
     return {name: value for name, value in given.items() if value}
 
 

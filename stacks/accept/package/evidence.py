@@ -373,29 +373,31 @@ class Evidence:
     def judged(self, stage: str, pool: str, part: str = "") -> Judged | None:
         """The log of a pool, or of a segment, judged again; None without a complete one."""
         key = stage, pool, part
-        if key not in self._judged and (found := self._judge(*key)):
-            self._judged[key] = found
-        return self._judged.get(key)
-
-    def _judge(self, stage: str, pool: str, part: str) -> Judged | None:
-        with self._opened(stage, pool, part) as (archive, where, record):
-            found = judge_archive(archive) if record else None
-            if record is None or found is None:
-                return None
-            log, verdict = found
-            for names in log.evidence.hcas_of_host.values():
-                self._know(f"{where}/{LOG}", pool, names)
-        runs: dict[str, list[Run]] = {}
-        for run in log.runs:
-            if run.busbw is not None and (name := infer(run).name):
-                runs.setdefault(name, []).append(run)
-        return Judged(verdict, record, runs)
+        if key not in self._judged:
+            with self._opened(*key) as (archive, where, record):
+                found = judge_archive(archive) if record else None
+                if record is None or found is None:
+                    return None
+                log, verdict = found
+                for names in log.evidence.hcas_of_host.values():
+                    self._know(f"{where}/{LOG}", pool, names)
+            runs: dict[str, list[Run]] = {}
+            for run in log.runs:
+                if run.busbw is not None and (name := infer(run).name):
+                    runs.setdefault(name, []).append(run)
+            self._judged[key] = Judged(verdict, record, runs)
+        return self._judged[key]
 
     def runs(self, stage: str, pool: str) -> list[Runs]:
         """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""
         if (stage, pool) not in self._runs:
             self._runs[stage, pool] = [self._read_runs(stage, pool, part) for part in self.parts(stage, pool)]
         return self._runs[stage, pool]
+
+    def results(self, pool: str, *stages: str, by_hcas: bool = False) -> dict[Group, float | None]:
+        """The results of runs over NVLink, or of those BY_HCAS alone, of these stages."""
+        jobs = (job for stage in stages for job in self.runs(stage, pool) if job.has_nvlink != by_hcas)
+        return {group: busbw for job in jobs for group, busbw in job.results.items()}
 
     def parts(self, stage: str, pool: str) -> list[str]:
         """The names of the folders of the jobs of a stage, in order."""

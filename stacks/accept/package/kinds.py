@@ -11,16 +11,7 @@ from pydantic import Field
 from busbar.config.types import Float, Text
 from busbar.models import ConfigModel
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import (
-    FOLDER,
-    MACHINES,
-    Contradiction,
-    Evidence,
-    Judged,
-    OfHosts,
-    Told,
-    Untrusted,
-)
+from stacks.accept.package import evidence as kept
 from stacks.accept.package.site import Pool
 
 # The stages that name single nodes, which later stages leave out.
@@ -80,7 +71,7 @@ class Question:
 
     row: Row
     pool: Pool
-    evidence: Evidence
+    evidence: kept.Evidence
 
     @property
     def name(self) -> str:
@@ -88,15 +79,15 @@ class Question:
         return self.row.parts[1]
 
     @property
-    def reports(self) -> dict[str, Told]:
+    def reports(self) -> dict[str, kept.Told]:
         """The reports of the pool's workers."""
         return self.evidence.reports(self.name)
 
-    def log(self, stage: str) -> Judged:
+    def log(self, stage: str) -> kept.Judged:
         """The judged log of the pool in a stage. Raises Untrusted without a complete one."""
         if found := self.evidence.judged(stage, self.name):
             return found
-        raise Untrusted(f"{stage}/{self.name} has no complete log")
+        raise kept.Untrusted(f"{stage}/{self.name} has no complete log")
 
     def took_part(self, nodes: Collection[str]) -> Finding:
         """How many nodes took part, and which workers did not."""
@@ -155,7 +146,7 @@ def counting(name: str, measured: str, **more: Any) -> Callable[[Find], Find]:
 
 def on_each(
     look: Look,
-    told: Callable[[Question], OfHosts[Any]] = lambda asked: asked.evidence.inventory,
+    told: Callable[[Question], kept.OfHosts[Any]] = lambda asked: asked.evidence.inventory,
     lacking: str = "no report",
 ) -> Find:
     """A kind that looks at what each worker has told: a problem counts, then a fact that is missing."""
@@ -173,8 +164,6 @@ def on_each(
         for state in states:
             if texts := [text for each, text in said if each == state]:
                 return Finding(state, sentences(texts, 8))
-        if not workers:
-            return Finding("unknown", "the pool has no workers")
         return Finding("pass", f"good on {counted(len(workers), 'node')}")
 
     return find
@@ -208,21 +197,21 @@ def verdict(rows: Iterable[Mapping[str, Any]]) -> Literal["accepted", "refused",
     return "accepted" if states == {"pass"} else "undecided"
 
 
-def result(row: Row, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
+def result(row: Row, evidence: kept.Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
     """A row with its result, as JSON values. HASHES: file -> sha256."""
     stage, pool, _, _ = row.parts
     try:
         found = _find(Question(row, evidence.begun.site.pools[pool], evidence))
         # A fault stays one, whichever machine has it.
-        doubt = evidence.doubt(stage, pool) if found.result == "pass" and stage != MACHINES else ""
+        doubt = evidence.doubt(stage, pool) if found.result == "pass" and stage != kept.MACHINES else ""
         found = Finding("unknown", doubt) if doubt else found
-    except Contradiction as error:
+    except kept.Contradiction as error:
         found = Finding("fail", str(error))
-    except Untrusted as error:
+    except kept.Untrusted as error:
         found = Finding("unknown", str(error))
-    stages = [f"{FOLDER}/{name}" for name in (*row.kind.uses, stage)]
+    stages = [f"{kept.FOLDER}/{name}" for name in (*row.kind.uses, stage)]
     folders = [*stages, *(f"{folder}/{pool}" for folder in stages)]
-    below = f"{FOLDER}/{stage}/{pool}/"
+    below = f"{kept.FOLDER}/{stage}/{pool}/"
     used = [path for path in hashes if path.rpartition("/")[0] in folders or path.startswith(below)]
     return {**row.model_dump(), **vars(found), "evidence": {path: hashes[path] for path in used}}
 
@@ -234,6 +223,8 @@ def _find(asked: Question) -> Finding:
         return Finding("not run", f"the stage {name} was not run")
     if pool in stage.notes:
         return Finding("not run", stage.notes[pool])
+    if not asked.pool.workers and kind.unit != "nodes":
+        return Finding("unknown", "the pool has no workers")
     found = kind.find(asked)
     if found.result != "pass" or kind.limit is None:
         return found

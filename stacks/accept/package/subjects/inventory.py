@@ -64,9 +64,8 @@ def _unique(asked: Question, values: Callable[[Told], list[str]], what: str) -> 
     """The smallest number of values of a node, all of which are known, and no other of the cluster has."""
     every = {name: values(report) for name, report in asked.evidence.inventory.hosts.items()}
     named = {name: every[name] for name in asked.pool.workers if name in every}
-    silent = [name for name in asked.pool.workers if name not in every]
-    if silent or not named:
-        return Finding("unknown", f"no report of {listed(silent) or 'any node'}")
+    if silent := [name for name in asked.pool.workers if name not in every]:
+        return Finding("unknown", f"no report of {listed(silent)}")
     if lacking := [name for name, found in named.items() if NO_VALUE & {*found}]:
         return Finding("unknown", f"{what} is not known on {listed(lacking)}")
     if twice := [name for name in _twice(every) if name in named]:
@@ -181,8 +180,8 @@ def _same(asked: Question) -> Finding:
     for name, each in facts.items():
         if not all(_MTUS & port.keys() for port in each.get("ports", {}).values()):
             lacking.append(f"{name} (active MTU)")
-    if lacking or not kinds:
-        return Finding("unknown", f"not known of {listed(lacking) or 'any node'}")
+    if lacking:
+        return Finding("unknown", f"not known of {listed(lacking)}")
     return Finding("pass", ", ".join(f"{key} {next(iter(values))}" for key, values in kinds.items()))
 
 
@@ -191,7 +190,7 @@ def _same_machines(asked: Question) -> Finding:
     met, workers, changes = asked.evidence.met, asked.pool.workers, asked.evidence.changes
     if exchanged := asked.evidence.exchanged(asked.name):
         return Finding("fail", sentences(exchanged))
-    if not met or met[-1][0] != MACHINES or not workers:
+    if not met or met[-1][0] != MACHINES:
         return Finding("unknown", "nobody was asked at the end")
     last = met[-1][1]
     if silent := last.silent(workers, "no answer"):

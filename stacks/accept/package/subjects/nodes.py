@@ -17,7 +17,7 @@ from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import NO_NVLINK, Evidence, Runs, or_none
+from stacks.accept.package.evidence import NO_NVLINK, Evidence, or_none
 from stacks.accept.package.kinds import OF_NODES, Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import START_SECONDS, Planned, Running, keep_logs
 from stacks.accept.package.site import Pool, validation_of
@@ -39,28 +39,21 @@ def _expected(pool: Pool, *, of_rails: bool) -> dict[str, Any]:
 
 
 def _results(asked: Question) -> dict[Group, float | None]:
-    stage, pool, _, _ = asked.row.parts
-    return {
-        group: busbw for runs in asked.evidence.runs(stage, pool) for group, busbw in runs.results.items()
-    }
+    return asked.evidence.results(asked.name, asked.row.parts[0])
 
 
 def known_of(evidence: Evidence, pool: str, facts: Pool) -> Known:
     """The runs of all stages, as rows judge them; of a node alone those with NVLink."""
-    jobs = [job for stage in OF_NODES for job in evidence.runs(stage, pool)]
-    results = {group: busbw for job in jobs if job.has_nvlink for group, busbw in job.results.items()}
-    return comparable(Known(results, facts.group_gbps))
+    return comparable(Known(evidence.results(pool, *OF_NODES), facts.group_gbps))
 
 
 def by_node(asked: Question, *stages: str, by_hcas: bool = False) -> dict[tuple[str, str], float]:
     """Node, and alone or in pairs -> GB/s: the better one of two runs, the second best of four."""
     found: dict[tuple[str, str], list[float]] = {}
-    jobs = [job for stage in stages for job in asked.evidence.runs(stage, asked.name)]
-    for job in jobs:
-        for group, busbw in job.results.items() if job.has_nvlink != by_hcas else ():
+    for group, busbw in asked.evidence.results(asked.name, *stages, by_hcas=by_hcas).items():
+        for node in group.nodes:
             how = "alone" if len(group.nodes) == 1 else "pairs"
-            for node in group.nodes:
-                found.setdefault((node, how), []).append(busbw or 0.0)
+            found.setdefault((node, how), []).append(busbw or 0.0)
     return {key: median_high(values) for key, values in found.items()}
 
 
@@ -168,7 +161,7 @@ def _slow_rails(asked: Question) -> Finding:
     known = Known(results, asked.pool.group_gbps)
     before, again = rails_of_all(known)
     nodes = sorted({node for group in results for node in group.nodes})
-    hcas = _named(asked.evidence.runs("nvlink", asked.name))
+    hcas = named_hcas(asked.evidence, asked.name)
     texts = []
     for (node, rail), (runs, peers) in sorted(again.slow.items()):
         where = " or ".join(nodes) if len(nodes) == 2 else node
@@ -247,7 +240,9 @@ def diagnose(stage: str, jobs: Sequence[Job], on: Running) -> dict[str, str]:
     notes: dict[str, str] = {}
     on.clean_up(*(on.begun.job(stage, pool) for pool in on.pools))
     for pool, facts in on.pools.items():
-        hcas = _hcas(on, pool) if stage == "rails" else ()
+        hcas = tuple(on.cluster.validation_of(pool).hcas)
+        if stage == "rails" and not hcas:
+            hcas = or_none(partial(named_hcas, Evidence(on.folder), pool)) or ()
         if len(facts.workers) < 2 and stage != "nvlink":
             notes[pool] = "the pool has 1 worker that is not in quarantine"
         elif stage == "rails" and len(hcas) != facts.required.rails:
@@ -269,7 +264,7 @@ def _run(on: Running, stage: str, pool: str, job: Job, hcas: tuple[str, ...]) ->
         on.kubeconfig is not None,
     )  # fmt: skip
     scope = scope_of(inventory, pool, nodes, folder)
-    scope = replace(scope, validation=own.model_copy(update={"hcas": [*hcas] or own.hcas}))
+    scope = replace(scope, validation=own.model_copy(update={"hcas": [*hcas]}))
     folder.mkdir(parents=True, exist_ok=True)
     found = job.what(runner, scope, on.clock, on.say, stages=job.stages).run()
     keep_logs(folder)
@@ -277,16 +272,9 @@ def _run(on: Running, stage: str, pool: str, job: Job, hcas: tuple[str, ...]) ->
         raise NoVerdict(f"pool {pool}: {found.stopped}")
 
 
-def _hcas(on: Running, pool: str) -> tuple[str, ...]:
-    """The HCAs by rail: those of the configuration, else those that NCCL named in runs of a node alone."""
-    configured = on.cluster.validation_of(pool).hcas
-    runs = or_none(lambda: Evidence(on.folder).runs("nvlink", pool)) or []
-    return tuple(configured) or _named(runs)
-
-
-def _named(runs: Sequence[Runs]) -> tuple[str, ...]:
+def named_hcas(evidence: Evidence, pool: str) -> tuple[str, ...]:
     """The HCAs by rail that NCCL has named."""
-    return next((each.hcas for each in runs if each.hcas), ())
+    return next((each.hcas for each in evidence.runs("nvlink", pool) if each.hcas), ())
 
 
 def _diagnosing(stage: str, jobs: Sequence[Job], first: float, again: float) -> Planned:

@@ -51,7 +51,7 @@ WORKERS: tuple[str, ...] = ("worker-1", "worker-2")
 START = int(datetime.fromisoformat(BEGAN).timestamp())
 SOAK_HOURS, INTERVALS = 1, 12
 SOAK_ENDED = "2026-11-23T02:01:00Z"
-Change = Callable[[dict[str, Any]], None]
+Change = Callable[[dict[str, Any]], object]
 
 
 def site_of() -> tuple[Cluster, Site]:
@@ -228,7 +228,7 @@ def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME
     kept.write_json(folder / kept.FOLDER / stage / kept.PRINTED, kept.Printed(run=run, hosts=hosts))
 
 
-def paths(folder: Path, change: Callable[[Found], None] = lambda found: None) -> None:
+def paths(folder: Path, change: Callable[[Found], object] = lambda found: None) -> None:
     """The paths of both workers, with eight rails each."""
     found = Found()
     for name, peer in zip(WORKERS, ["", WORKERS[0]], strict=True):

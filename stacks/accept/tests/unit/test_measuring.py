@@ -134,7 +134,7 @@ def test_the_cabling_as_built_is_printed_as_a_design_or_the_command_says_why_not
     ("data", "why"),
     [
         (None, "No such file"),
-        (b"\x7fELF\x80\xff", "not a text in UTF-8"),
+        (b"\x7fELF\x80\xff", "can't decode byte"),
         (b"node,hca\n", "its first line is not node,hca,switch,port. Fix: busbar accept cabling STACK"),
     ],
 )

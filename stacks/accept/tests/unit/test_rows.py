@@ -541,7 +541,8 @@ def half_sampled(folder: Path) -> None:
 
 
 def unread(key: str) -> Change:
-    return sampled((30, {key: None}), **{key: None})
+    nothing: Hosts = {key: None}
+    return sampled((30, nothing), **nothing)
 
 
 def failed(record: Hosts) -> None:
