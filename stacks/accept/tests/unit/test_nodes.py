@@ -111,24 +111,17 @@ def test_a_slow_rail_is_named_with_its_hca(accepted: Any) -> None:
     assert (again.result, "rail 5 of gpu-3" in again.reason) != ("pass", False)
 
 
-def test_a_node_that_is_not_ready_is_neither_slow_nor_counted(accepted: Any) -> None:
-    found = accepted({})
-    found.site.api.objects["/api/v1/nodes/gpu-4"] = gpu_node("gpu-4", ready=False)
-    found.run(nodes.PAIRS)
-    count, slow = found.row("pairs.h100.nodes"), found.row("pairs.h100.slow")
-    assert (count.result, count.value, "not gpu-4" in count.reason) == ("fail", 3, True)
-    assert slow.nodes == []
-
-
-def test_an_idle_run_takes_only_free_nodes(accepted: Any) -> None:
+def test_an_idle_run_takes_only_free_nodes_and_others_are_neither_slow_nor_counted(accepted: Any) -> None:
     found = accepted({})
     api = found.site.api
+    api.objects["/api/v1/nodes/gpu-3"] = gpu_node("gpu-3", ready=False)
     api.hold(holder("gpu-4", "train", 8))
     found.on = replace(found.on, idle=True)
     found.on.__dict__["api"] = api
     found.run(nodes.PAIRS)
-    count = found.row("pairs.h100.nodes")
-    assert (count.value, "not gpu-4" in count.reason) == (3, True)
+    count, slow = found.row("pairs.h100.nodes"), found.row("pairs.h100.slow")
+    assert (count.result, count.value, "not gpu-3, gpu-4" in count.reason) == ("fail", 2, True)
+    assert slow.nodes == []
 
 
 def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:

@@ -54,14 +54,13 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
     assert (found["nvlinks"], found["simulated"]) == (LINKS.rstrip("\n"), "")
 
 
-def test_what_nvidia_smi_does_not_answer_is_empty_or_null(tmp_path: Path) -> None:
-    found = reported(tmp_path, "echo 'No devices were found'; exit 6")
+def test_what_nvidia_smi_does_not_answer_is_empty_or_null_and_a_simulator_names_itself(
+    tmp_path: Path,
+) -> None:
+    version = "NVIDIA-SMI version : 580.95 (a simulator)"
+    found = reported(tmp_path, f"[[ $1 == --version ]] || exit 6; echo '{version}'")
     assert (found["gpus"], found["hcas"], found["nvlinks"]) == ([], [], None)
-
-
-def test_a_simulator_of_nvidia_smi_names_itself(tmp_path: Path) -> None:
-    found = reported(tmp_path, "[[ $1 != --version ]] || echo 'NVIDIA-SMI version : 580.95 (a simulator)'")
-    assert found["simulated"] == "NVIDIA-SMI version : 580.95 (a simulator)"
+    assert found["simulated"] == version
 
 
 def test_a_real_h200_without_peers_is_told_with_its_identity_and_no_nvlink(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from stacks.accept.package.subjects.cabling import (
     of_design,
     of_groups,
     read_design,
-    slow,
     write_design,
 )
 from stacks.accept.tests.net import Net
@@ -144,12 +143,6 @@ def test_an_uplink_that_is_out_is_named_by_the_design_and_by_the_peers_of_its_le
 def test_two_uplinks_exchanged_at_the_spines_are_one_fault() -> None:
     [fault] = by_design(built(lambda net: net.swap(("leaf-0-2", 5), ("leaf-1-2", 6))))
     assert "leaf-0-2 port 5 and leaf-1-2 port 6 are swapped" in fault
-
-
-def test_an_uplink_below_the_others_is_named_once() -> None:
-    fabric = built(lambda net: net.plug(("leaf-0-2", 5), net.unplug(("leaf-0-2", 5)), "4xHDR"))
-    [fault] = slow(fabric)
-    assert fault.startswith("leaf-0-2 port 5 to spine-0 port 3: 4xHDR, 200 Gb/s")
 
 
 def test_a_rail_of_which_no_leaf_has_most_nodes_has_no_expected_place() -> None:
