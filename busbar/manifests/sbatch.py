@@ -24,13 +24,6 @@ INTERFACES = ("NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include")
 # (coreweave/nccl-tests slurm/).
 SLURM_ENV: Mapping[str, str] = {"PMIX_MCA_gds": "^ds12"}
 
-_HEADER = """\
-#!/bin/bash
-# NCCL test of {title}
-# Partition and number of nodes are options of sbatch: sbatch --partition=NAME [-N NODES] SCRIPT
-# The log is {name}_JOBID.out: busbar nccl check LOG{options}
-{directives}
-"""
 PROGRAM_FIX = "install nccl-tests there, or give an image with it"
 
 
@@ -58,12 +51,7 @@ def with_files(
     """The script that ends with other runs, which are prepared in the same way: those of `files`."""
     env = {**job.env, **SLURM_ENV}
     env = {name: value for name, value in env.items() if name not in INTERFACES or value != BASE_ENV[name]}
-    header = _HEADER.format(
-        title=f"{profile.name}: {profile.description}" if profile else job.pool,
-        name=_name(job, profile),
-        options=_check_options(job, profile),
-        directives="\n".join(f"#SBATCH {option}" for option in _options(job, profile)),
-    )
+    directives = "".join(f"#SBATCH {option}\n" for option in _options(job, profile))
     values = {
         **values,
         "PROGRAM_FIX": PROGRAM_FIX,
@@ -72,22 +60,11 @@ def with_files(
         "MPI_ARGS": job.mpi_args,
     }
     exported = "".join(f"export {name}={shlex.quote(env[name])}\n" for name in sorted(env))
-    return header + exported + shell.script(values, "nccl-lib", "nccl-sbatch", *files)
-
-
-def _name(job: NcclRun, profile: Profile | None) -> str:
-    return f"nccl-{profile.name if profile else job.pool}"
-
-
-def _check_options(job: NcclRun, profile: Profile | None) -> str:
-    """What `busbar nccl check` has to be told."""
-    part = profile is None or job.slots_per_worker != profile.gpus_per_node
-    known = f" --profile {profile.name}" if profile else ""
-    return f"{known} --gpus-per-node {job.slots_per_worker}" if part else known
+    return f"#!/bin/bash\n{directives}{exported}" + shell.script(values, "nccl-lib", "nccl-sbatch", *files)
 
 
 def _options(job: NcclRun, profile: Profile | None) -> Iterator[str]:
-    yield f"--job-name={_name(job, profile)}"
+    """The options of the job; its name, partition and log are arguments of sbatch (slurm-job.sh)."""
     yield f"--nodes={len(job.nodes)}"
     yield f"--ntasks-per-node={job.slots_per_worker}"
     yield f"--gpus-per-node={job.gpus_per_node}"
@@ -95,7 +72,6 @@ def _options(job: NcclRun, profile: Profile | None) -> Iterator[str]:
     yield "--mem=0"
     yield "--distribution=block:block"
     yield f"--time={math.ceil(job.deadline_seconds / 60)}"
-    yield "--output=%x_%j.out"
     # A job that is queued again would write over its log.
     yield "--no-requeue"
     if segment := segment_size(len(job.nodes), profile.nodes_per_domain if profile else 1):

@@ -273,10 +273,9 @@ def test_slurm_gives_a_job_at_least_its_deadline_and_without_a_profile_no_segmen
         assert f"#SBATCH --time={minutes}\n" in text and "--segment" not in text
 
 
-def test_fewer_gpus_than_the_profile_has_are_fewer_ranks_and_the_check_is_told() -> None:
+def test_fewer_gpus_than_the_profile_has_are_fewer_ranks() -> None:
     text = printed(FIRST, gpus=4)
     assert "#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n" in text
-    assert f"--profile {FIRST} --gpus-per-node 4\n" in text
     assert "--ntasks-per-node=8\n" in printed(FIRST)
 
 

@@ -239,7 +239,7 @@ def test_an_image_is_given_to_srun(tmp_path: Path) -> None:
 def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
     made = slurm(pools={"lab": POOL}, validation=VALIDATION)
     before = job.measure_spec(made, "lab", facts(made), "x")
-    monkeypatch.setattr(sbatch, "_HEADER", "another text")
+    monkeypatch.setattr(sbatch, "PROGRAM_FIX", "another text")
     assert job.measure_spec(made, "lab", facts(made), "x") == before
     monkeypatch.setattr("busbar.manifests.sbatch.LAUNCHER", LAUNCHER + 1)
     assert job.measure_spec(made, "lab", facts(made), "x")["job"] != before["job"]
