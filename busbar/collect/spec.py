@@ -52,7 +52,6 @@ def collect_spec(validation: NcclSettings, job: NcclJob, job_name: str, *, folde
 
 def expectation(validation: NcclSettings, run: NcclRun, job_name: str) -> dict[str, Any]:
     """The expectation that the run is judged by, as JSON values."""
-    topology_file = run.env.get("NCCL_TOPO_FILE")
     return {
         "accept_warnings": list(validation.accept_warnings),
         "nodes": len(run.nodes),
@@ -70,8 +69,7 @@ def expectation(validation: NcclSettings, run: NcclRun, job_name: str) -> dict[s
         "expected_by_collective": dict(validation.expected_by_collective),
         "tolerance": validation.tolerance,
         "profile": validation.profile,
-        "topology_file": topology_file,
-        "require_topology_file": topology_file is not None,
+        "topology_file": run.env.get("NCCL_TOPO_FILE"),
         "hcas": list(validation.hcas),
         "hosts": [f"{job_name}-worker-{index}" for index in range(len(run.nodes))],
     }

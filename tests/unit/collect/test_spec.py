@@ -34,9 +34,9 @@ def test_what_the_pool_is_wins_over_what_the_profile_says_of_its_kind() -> None:
 
 
 def test_a_topology_file_that_was_asked_for_must_be_proved() -> None:
-    assert question().expectation["require_topology_file"] is False
+    assert question().expectation["topology_file"] is None
     asked = question(validation={"env": {"NCCL_TOPO_FILE": "/opt/h100.xml"}}).expectation
-    assert (asked["require_topology_file"], asked["topology_file"]) == (True, "/opt/h100.xml")
+    assert asked["topology_file"] == "/opt/h100.xml"
 
 
 def test_the_collector_gives_the_operator_a_minute_to_record_a_job_that_used_up_its_time() -> None:

@@ -49,10 +49,8 @@ class Expectation(StrictModel):
     expected_busbw_gbps: float | None = Field(default=None, gt=0)
     expected_by_collective: dict[str, float] = Field(default={})
     tolerance: float = Field(default=0.1, ge=0, lt=1)
-    require_topology_file: bool = False
     topology_file: str | None = None
     require_plugin: str | None = None
-    plugin_path: str | None = None
     hcas: list[str] = Field(default=[])
     min_nccl: str | None = None
     # parts of lines that may be there although no rule knows them

@@ -106,7 +106,7 @@ UNKNOWN: dict[str, Case] = {
     "correctness.not_compared": lambda: of(wrong="N/A"),
     "nccl-version.not_printed": lambda: lacking("NCCL version", want=asked(min_nccl="2.20")),
     "plugin.not_printed": lambda: lacking("NCCL", want=asked(require_plugin="IBext")),
-    "topology-file.not_printed": lambda: lacking("NCCL", want=asked(require_topology_file=True)),
+    "topology-file.not_printed": lambda: lacking("NCCL", want=asked(topology_file="/opt/x.xml")),
     "hcas.not_printed": lambda: lacking("NET/IB : Using"),
     "transport.no_evidence": lambda: lacking("NCCL"),
     "gdrdma.no_edge": lambda: lacking("via NET"),
