@@ -3,149 +3,193 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.unit.hosts.nodes import cluster, performed
+from tests.unit.hosts.bash import Box
+
+# The API of the scripts: the file `nodes` has lines "name|machine|ready|etcd|created"; changes are logged.
+# The servers DEAD do not answer.
+API = r"""
+applied() { # KEY: its lines in the manifest
+  awk -v key="  $1: |-" '/^  [^ ]/ { on = $0 == key; next } on { sub(/^ +/, ""); print }' \
+    "$ROOT/applied" 2>/dev/null || true
+}
+api() {
+  shift
+  local name
+  case "$*" in
+    "get nodes -o jsonpath={range .items[*]}{.metadata.name}|"*)
+      awk -F'|' '{ print $1 "|" $2 "|" ($4 ? "true" : "") "|" $5 }' "$ROOT/nodes" ;;
+    "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
+    "apply -f -") cat >"$ROOT/applied" ;;
+    "get configmap "*data.servers*) applied servers ;;
+    "get --raw /readyz") [[ " ${DEAD:-} " != *" ${API_SERVER:-this server} "* ]] ;;
+    "get node "*)
+      name=$3
+      case "$*" in
+        *removed-node-name*) grep -s "^$name removed" "$ROOT/log" || true ;;
+        *"type=="*) awk -F'|' -v name="$name" '$1 == name { print $3 }' "$ROOT/nodes" ;;
+        *node-role*) awk -F'|' -v name="$name" '$1 == name && $4 { print "true" }' "$ROOT/nodes" ;;
+        *metadata.name*) awk -F'|' -v name="$name" '$1 == name { print $1 }' "$ROOT/nodes" ;;
+      esac ;;
+    "annotate node "*) echo "$3 removed by ${API_SERVER:-this server}" >>"$ROOT/log" ;;
+    "delete node "*)
+      echo "$3 deleted" >>"$ROOT/log"
+      sed -i "/^$3|/d" "$ROOT/nodes" ;;
+    "-n kube-system delete secret "*" --ignore-not-found "*) echo "$5" >>"$ROOT/secrets" ;;
+    *) echo "unexpected: $*" >&2; return 1 ;;
+  esac
+}
+systemctl() {
+  case $* in "is-active k3s") echo "${STATE:-}" ;; is-active* | daemon-reload) ;; *) return 1 ;; esac
+}
+sleep() { :; }
+NOT_READY_DEADLINE=0 MEMBER_DEADLINE=0 START_DEADLINE=0
+"""
+NO_K3S = "systemctl() { return 3; }; "
 
 
-def prepared(
-    root: Path, machines: str, servers: str = "", **values: str
-) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    payload = {"machines": machines, "servers": servers}
-    return performed(root, "k3s-nodes", "main", payload, NODE_NAME="s-1", VERB="install", **values)
+class Cluster:
+    """A cluster with the Nodes of its API."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.has()
+
+    def has(self, *nodes: str) -> None:
+        """These are its Nodes, and nothing was changed yet."""
+        self.box.write("nodes", "".join(f"{node}\n" for node in nodes))
+        self.box.write("log")
+
+    @property
+    def log(self) -> list[str]:
+        return self.box.read("log").splitlines()
+
+    def run(
+        self,
+        node: str,
+        verb: str,
+        prelude: str = "",
+        *,
+        script: str = "k3s-nodes",
+        call: str = "main",
+        payload: dict[str, str] | None = None,
+        **values: str,
+    ) -> subprocess.CompletedProcess[str]:
+        given = f"begin_verb() {{ :; }}; {API}{prelude}\n{call}"
+        return self.box.run(script, given, payload, NODE_NAME=node, VERB=verb, **values)
+
+    def prepare(
+        self, machines: str = "", servers: str = "", prelude: str = "", node: str = "s-1", **values: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Prepare the cluster for these machines and servers."""
+        given = {"machines": machines, "servers": servers}
+        return self.run(node, "install", prelude, payload=given, **values)
+
+    def leave(self, prelude: str = "", **values: str) -> subprocess.CompletedProcess[str]:
+        """The server s-3 leaves the cluster."""
+        self.box.write("data/server/db/etcd/member/snap")
+        self.box.program("bin/k3s", "exit 1")
+        given = {"PEERS": "10.0.0.1 10.0.0.2", **values}
+        return self.run("s-3", "remove", prelude, script="k3s-server", call="leave_cluster", **given)
 
 
-def test_the_node_of_a_replaced_worker_is_deleted_before_the_new_machine_joins(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|Unknown|", "w-2|bbbb|True|")
-    done, log = prepared(tmp_path, "w-1 cccc\nw-2 bbbb")
-    assert log == ["w-1 deleted"], done.stderr
-    assert done.stdout == '{"node":"s-1","ca_sha256":""}\n'
+@pytest.fixture
+def cluster(box: Box) -> Cluster:
+    return Cluster(box)
 
 
-def test_the_password_of_a_replaced_machine_is_gone_before_the_new_one_joins(tmp_path: Path) -> None:
-    cluster(tmp_path, "W-1|aaaa|Unknown|")
-    assert prepared(tmp_path, "W-1 cccc")[0].returncode == 0
-    assert (tmp_path / "secrets").read_text() == "w-1.node-password.k3s\n"
-
-
-def test_a_server_tells_the_ca_of_its_cluster(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes")
-    (tmp_path / "server").mkdir()
-    (tmp_path / "server/token").write_text(f"K10{'b' * 64}::server:secret\n")
-    call = f"K3S_DATA_DIR={tmp_path}; main"
-    done, _ = performed(tmp_path, "k3s-nodes", call, {"machines": ""}, VERB="install", NODE_NAME="s-1")
-    assert done.stdout == f'{{"node":"s-1","ca_sha256":"{"b" * 64}"}}\n'
-
-
-def test_a_replaced_server_leaves_etcd_before_its_node_is_deleted(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-2|aaaa|Unknown|yes")
-    assert prepared(tmp_path, "s-2 cccc")[1] == ["s-2 removed by this server", "s-2 deleted"]
-
-
-def test_a_machine_that_is_only_off_keeps_its_node(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|Unknown|", "s-2|bbbb|Unknown|yes")
-    assert prepared(tmp_path, "w-1 aaaa\ns-2 bbbb")[1] == []
-
+# ---- Before hosts join ---------------------------------------------------------------------------------
 
 # A Node of 2026-11-01, and a preflight a second before and after it.
 CREATED, EARLIER, LATER = "2026-11-01T00:00:00Z", 1793491199, 1793491201
 
 
-def test_a_machine_that_was_installed_anew_under_its_old_machine_id_is_replaced(tmp_path: Path) -> None:
-    cluster(tmp_path, f"w-1|aaaa|Unknown||{CREATED}", f"s-2|bbbb|Unknown|yes|{CREATED}")
-    done, log = prepared(tmp_path, f"w-1 aaaa {LATER}\ns-2 bbbb {LATER}")
-    assert log == ["w-1 deleted", "s-2 removed by this server", "s-2 deleted"], done.stderr
+@pytest.mark.parametrize(
+    ("nodes", "machines", "log"),
+    [
+        # Another machine: a server leaves etcd before its Node is deleted.
+        (["w-1|a|Unknown|", "w-2|b|True|"], "w-1 c\nw-2 b", ["w-1 deleted"]),
+        (["s-2|a|Unknown|yes"], "s-2 c", ["s-2 removed by this server", "s-2 deleted"]),
+        # The same machine, which is only off.
+        (["w-1|a|Unknown|", "s-2|b|Unknown|yes"], "w-1 a\ns-2 b", []),
+        # It was installed anew under its old machine-id.
+        (
+            [f"w-1|a|Unknown||{CREATED}", f"s-2|b|Unknown|yes|{CREATED}"],
+            f"w-1 a {LATER}\ns-2 b {LATER}",
+            ["w-1 deleted", "s-2 removed by this server", "s-2 deleted"],
+        ),
+        ([f"w-1||Unknown||{CREATED}"], f"w-1 a {LATER}", ["w-1 deleted"]),
+        # The Node was made after preflight found its host empty.
+        ([f"w-1|a|Unknown||{CREATED}"], f"w-1 a {EARLIER}\nw-9 d {LATER}", []),
+        # Its machine is unknown.
+        (["w-1||Unknown|"], "w-1 c\nw-9 d", []),
+    ],
+)
+def test_the_node_of_a_machine_that_was_replaced_is_deleted_before_the_new_one_joins(
+    cluster: Cluster, nodes: list[str], machines: str, log: list[str]
+) -> None:
+    cluster.has(*nodes)
+    done = cluster.prepare(machines)
+    assert (done.returncode, cluster.log) == (0, log), done.stderr
 
 
-def test_a_node_without_a_machine_is_replaced_where_its_host_was_found_empty(tmp_path: Path) -> None:
-    cluster(tmp_path, f"w-1||Unknown||{CREATED}")
-    assert prepared(tmp_path, f"w-1 aaaa {LATER}")[1] == ["w-1 deleted"]
+def test_the_password_of_a_replaced_machine_is_gone_before_the_new_one_joins(cluster: Cluster) -> None:
+    cluster.has("W-1|a|Unknown|")
+    cluster.prepare("W-1 c")
+    assert cluster.box.read("secrets") == "w-1.node-password.k3s\n"
 
 
-def test_a_node_that_was_made_after_preflight_found_its_host_empty_is_kept(tmp_path: Path) -> None:
-    cluster(tmp_path, f"w-1|aaaa|Unknown||{CREATED}")
-    assert prepared(tmp_path, f"w-1 aaaa {EARLIER}\nw-9 dddd {LATER}")[1] == []
-
-
-def test_a_node_that_is_ready_on_another_machine_stops_the_update(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|True|")
-    done, log = prepared(tmp_path, "w-1 cccc")
-    assert (done.returncode, log) == (1, [])
+def test_a_node_that_is_ready_on_another_machine_stops_the_update(cluster: Cluster) -> None:
+    cluster.has("w-1|a|True|")
+    done = cluster.prepare("w-1 c")
+    assert (done.returncode, cluster.log) == (1, [])
     assert "Node w-1 is Ready on another machine than the one that is configured. Fix: " in done.stderr
 
 
-def test_a_node_of_an_unknown_machine_is_left_alone(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1||Unknown|")
-    done, log = prepared(tmp_path, "w-1 cccc\nw-9 dddd")
-    assert (done.returncode, log) == (0, [])
+def test_a_node_is_kept_while_the_api_does_not_say_that_it_is_not_ready(cluster: Cluster) -> None:
+    cluster.has("w-1|a|Unknown|")
+    done = cluster.prepare("w-1 c", prelude="node_field() { return 1; }; ")
+    assert (done.returncode, cluster.log) == (1, [])
 
 
-def test_a_node_is_kept_while_the_api_does_not_say_that_it_is_not_ready(tmp_path: Path) -> None:
-    cluster(tmp_path, "w-1|aaaa|Unknown|")
-    broken = "node_field() { return 1; }; replace_node w-1"
-    done, log = performed(tmp_path, "k3s-nodes", broken)
-    assert (done.returncode, log) == (1, [])
+def test_a_server_tells_the_ca_of_its_cluster(cluster: Cluster) -> None:
+    assert cluster.prepare().stdout == '{"node":"s-1","ca_sha256":""}\n'
+    cluster.box.write("data/server/token", f"K10{'b' * 64}::server:secret\n")
+    assert cluster.prepare().stdout == f'{{"node":"s-1","ca_sha256":"{"b" * 64}"}}\n'
 
 
-def test_a_node_counts_as_ready_while_the_api_does_not_answer(tmp_path: Path) -> None:
-    cluster(tmp_path)
-    done, _ = performed(tmp_path, "k3s-nodes", "node_field() { return 1; }; node_is_ready w-1 && echo ready")
-    assert done.stdout == "ready\n"
-
-
-def test_the_first_bring_up_has_nothing_to_prepare(tmp_path: Path) -> None:
-    (tmp_path / "log").touch()
-    done, _ = performed(
-        tmp_path,
-        "k3s-nodes",
-        "systemctl() { return 3; }; main",
-        {"machines": "w-1 a"},
-        VERB="install",
-        NODE_NAME="s-1",
-    )
+def test_the_first_bring_up_has_nothing_to_prepare(cluster: Cluster) -> None:
+    done = cluster.prepare("w-1 a", prelude=NO_K3S)
     assert done.stdout == '{"node":"s-1","ca_sha256":""}\n', done.stderr
 
 
-def prepared_after_removal(root: Path, **values: str) -> subprocess.CompletedProcess[str]:
-    """On a server whose Node was deleted; K3s does not run there."""
-    cluster(root, "s-1|aaaa|Unknown|yes")
-    (root / "server/db/etcd").mkdir(parents=True)
-    (root / "server/db/etcd/tombstone").touch()
-    call = f"K3S_DATA_DIR={root}; ETCD_DATA=$K3S_DATA_DIR/server/db/etcd; systemctl() {{ return 3; }}; main"
-    payload = {"machines": "s-1 cccc"}
-    done, log = performed(root, "k3s-nodes", call, payload, VERB="install", NODE_NAME="s-2", **values)
-    assert log == []
-    return done
-
-
-def test_a_server_that_etcd_has_removed_prepares_nothing_and_stops_no_update(tmp_path: Path) -> None:
-    done = prepared_after_removal(tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "s-2: etcd has removed this server, so nothing is prepared here" in done.stderr
-
-
-def test_server_1_that_etcd_has_removed_is_to_be_joined_again_first(tmp_path: Path) -> None:
-    done = prepared_after_removal(tmp_path, AFTER="true")
-    assert done.returncode == 1
-    assert done.stderr.endswith(
-        "etcd has removed this server, because its Node was deleted. Fix: busbar up STACK --converge s-2\n"
-    )
-
-
-def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it_belongs_to(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("files", "after", "status", "says"),
+    [
+        # The engine would not run the step again, and the list of an earlier update would stay.
+        ([], "true", 1, "K3s is not running here, so the cluster does not know its configured hosts"),
+        # A replaced server 1 waits for it.
+        (
+            ["member"],
+            "",
+            1,
+            "K3s is installed here and not running, so server 1 cannot join its cluster. Fix: ",
+        ),
+        (["tombstone"], "", 0, "etcd has removed this server, so nothing is prepared here"),
+        (["tombstone"], "true", 1, "its Node was deleted. Fix: busbar up STACK --converge s-2\n"),
+    ],
+)
+def test_a_server_whose_k3s_does_not_run_prepares_nothing(
+    cluster: Cluster, files: list[str], after: str, status: int, says: str
 ) -> None:
-    (tmp_path / "log").touch()
-    stopped = f"ETCD_DATA={tmp_path}; systemctl() {{ return 3; }}; START_DEADLINE=0; main"
-    done, _ = performed(
-        tmp_path, "k3s-nodes", stopped, {"machines": "s-1 a"}, VERB="install", NODE_NAME="s-2"
-    )
-    assert done.returncode == 1
-    assert "K3s is installed here and not running" in done.stderr
-    assert "Fix: " in done.stderr
+    cluster.has("s-1|a|Unknown|yes")
+    for name in files:
+        cluster.box.write(f"data/server/db/etcd/{name}")
+    done = cluster.prepare("s-1 c", prelude=NO_K3S, node="s-2", AFTER=after)
+    assert (done.returncode, cluster.log) == (status, [])
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -153,149 +197,154 @@ def test_a_replaced_server_1_waits_until_k3s_runs_on_the_server_whose_cluster_it
     [("inactive", 0, True), ("inactive", 1, False), ("failed", 0, False), ("active", 0, False)],
 )
 def test_k3s_that_somebody_has_stopped_is_started_and_that_of_a_restore_is_not(
-    tmp_path: Path, state: str, enabled: int, starts: bool
+    cluster: Cluster, state: str, enabled: int, starts: bool
 ) -> None:
-    (tmp_path / "log").touch()
-    systemctl = f"""
+    cluster.box.write("data/server/db/etcd/member")
+    unit = f"""
     systemctl() {{
       case $* in
         "is-enabled --quiet k3s") return {enabled} ;;
         "is-active k3s") echo {state}; [[ {state} == active ]] ;;
-        *start*) echo "systemctl $*" >>{tmp_path}/log ;;
+        *start*) echo "systemctl $*" >>$ROOT/log ;;
         *) return 3 ;;
       esac
-    }}
-    ETCD_DATA={tmp_path} START_DEADLINE=0
-    main"""
-    _, log = performed(
-        tmp_path, "k3s-nodes", systemctl, {"machines": "s-1 a"}, VERB="install", NODE_NAME="s-2"
-    )
-    assert log == (["systemctl --no-block start k3s"] if starts else [])
+    }}"""
+    cluster.prepare("s-1 a", prelude=unit, node="s-2")
+    assert cluster.log == (["systemctl --no-block start k3s"] if starts else [])
 
 
-def test_a_server_without_k3s_is_an_error_where_the_cluster_has_to_know_its_hosts(tmp_path: Path) -> None:
-    """The engine would not run the step again, and the list of an earlier update would stay."""
-    (tmp_path / "log").touch()
-    stopped = "systemctl() { return 3; }; START_DEADLINE=0; main"
-    done, _ = performed(tmp_path, "k3s-nodes", stopped, VERB="install", NODE_NAME="s-1", AFTER="true")
-    assert done.returncode == 1
-    assert "s-1: K3s is not running here, so the cluster does not know its configured hosts" in done.stderr
-
-
-def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_else(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes", "w-1|d|Unknown|")
-    done, log = prepared(tmp_path, "", servers="s-2\ns-3\ns-10")
-    assert log == ["s-1 removed by this server", "s-1 deleted"], done.stderr
+def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_else(cluster: Cluster) -> None:
+    cluster.has("s-1|a|Unknown|yes", "s-2|b|True|yes", "s-3|c|True|yes", "w-1|d|Unknown|")
+    done = cluster.prepare(servers="s-2\ns-3\ns-10")
+    assert cluster.log == ["s-1 removed by this server", "s-1 deleted"], done.stderr
     assert "server s-1 is no longer configured, and not Ready" in done.stderr
 
 
 @pytest.mark.parametrize(("state", "listed"), [("True", "s-2"), ("Unknown", "s-1\ns-2")])
-def test_a_server_that_runs_or_is_configured_stays_a_member(tmp_path: Path, state: str, listed: str) -> None:
-    cluster(tmp_path, f"s-1|a|{state}|yes", "s-2|b|True|yes")
-    assert prepared(tmp_path, "", servers=listed)[1] == []
+def test_a_server_that_runs_or_is_configured_stays_a_member(
+    cluster: Cluster, state: str, listed: str
+) -> None:
+    cluster.has(f"s-1|a|{state}|yes", "s-2|b|True|yes")
+    cluster.prepare(servers=listed)
+    assert cluster.log == []
 
 
-def removed(root: Path, node: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    return performed(root, "k3s-nodes", "main", NODE_NAME=node)
-
-
-def test_a_server_that_is_gone_leaves_etcd_through_another_one(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
-    prepared(tmp_path, "", servers="s-1", AFTER="true")
-    # It was lost after the step that would have removed it.
-    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
-    (tmp_path / "log").write_text("")
-    done, log = removed(tmp_path, "s-3")
-    assert log == ["s-3 removed by this server", "s-3 deleted"], done.stderr
-
-
-def test_without_the_list_of_servers_no_node_is_touched(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
-    done, log = removed(tmp_path, "s-3")
-    assert (done.returncode, log) == (0, [])
-    assert "no list of its configured servers" in done.stderr
-
-
-def test_a_configured_server_stays_a_member_when_only_its_resource_is_removed(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "s-3|c|Unknown|yes")
-    prepared(tmp_path, "", servers="s-1\ns-3", AFTER="true")
-    (tmp_path / "log").write_text("")
-    done, log = removed(tmp_path, "s-3")
-    assert (done.returncode, log) == (0, [])
-    assert "the configuration contains server s-3; its Node stays" in done.stderr
-
-
-@pytest.mark.parametrize("state", ["systemctl() { return 3; }", "touch $ROOT/teardown"])
-def test_a_server_without_a_cluster_that_stays_says_so(tmp_path: Path, state: str) -> None:
-    cluster(tmp_path, "s-1|a|True|yes")
-    prepared(tmp_path, "", servers="s-1", AFTER="true")
-    (tmp_path / "log").write_text("")
-    done, log = performed(tmp_path, "k3s-nodes", f"{state}; main", NODE_NAME="s-9")
-    assert (done.stdout, log) == ('{"node":"s-9","cluster":false}\n', [])
-
-
-def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|Unknown|yes", "s-3|c|True|yes")
-    assert performed(tmp_path, "k3s-nodes", "main", VERB="teardown")[0].returncode == 0
-    done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
-    assert (done.returncode, log) == (0, [])
-    assert "the whole cluster is being removed" in done.stderr
-
-
-def test_an_old_announcement_of_a_removal_counts_no_more(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
-    performed(tmp_path, "k3s-nodes", "touch -d '61 minutes ago' $TEARDOWN")
-    assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
-
-
-def test_the_announcement_ends_when_the_cluster_stays(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes")
-    performed(tmp_path, "k3s-nodes", "main", VERB="teardown")
-    performed(tmp_path, "k3s-nodes", "main", VERB="keep", NODE_NAME="s-3")
-    assert "s-3 removed by https://10.0.0.1:6443" in left(tmp_path, PEERS="10.0.0.1")[1]
-
-
-def left(root: Path, **values: Any) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    (root / "data/server/db/etcd/member").mkdir(parents=True)
-    call = f"stop_unit() {{ :; }}; K3S=/bin/true; K3S_DATA_DIR={root}/data; leave_cluster"
-    return performed(root, "k3s-server", call, NODE_NAME="s-3", **values)
+# ---- After a server was removed, by another one --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("others", "ready"),
-    [(["s-1|a|True|yes", "s-2|b|Unknown|yes"], 1), (["s-1|a|False|yes"], 0)],
+    ("servers", "log", "says"),
+    [
+        # It was lost after the step that would have removed it.
+        ("s-1", ["s-3 removed by this server", "s-3 deleted"], ""),
+        ("s-1\ns-3", [], "the configuration contains server s-3; its Node stays"),
+        (None, [], "no list of its configured servers"),
+    ],
+)
+def test_a_server_that_is_gone_leaves_etcd_unless_it_may_still_be_configured(
+    cluster: Cluster, servers: str | None, log: list[str], says: str
+) -> None:
+    if servers:
+        cluster.prepare(servers=servers, AFTER="true")
+    cluster.has("s-1|a|True|yes", "s-3|c|Unknown|yes")
+    done = cluster.run("s-3", "remove")
+    assert (done.stdout, cluster.log) == ('{"node":"s-3","cluster":true}\n', log), done.stderr
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("state", [NO_K3S, "touch $TEARDOWN; "])
+def test_a_server_without_a_cluster_that_stays_says_so(cluster: Cluster, state: str) -> None:
+    cluster.prepare(servers="s-1", AFTER="true")
+    done = cluster.run("s-9", "remove", state)
+    assert (done.stdout, cluster.log) == ('{"node":"s-9","cluster":false}\n', [])
+
+
+# ---- A server that is removed --------------------------------------------------------------------------
+
+THREE = ["s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes"]
+LEFT = ["s-3 removed by https://10.0.0.1:6443", "s-3 deleted"]
+ALL_DEAD = {"DEAD": "https://10.0.0.1:6443 https://10.0.0.2:6443"}
+
+
+def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(cluster: Cluster) -> None:
+    cluster.has("s-1|a|Unknown|yes", "s-3|c|True|yes")
+    assert cluster.run("s-1", "teardown").stdout == '{"node":"s-1"}\n'
+    done = cluster.leave(**ALL_DEAD)
+    assert (done.returncode, cluster.log) == (0, [])
+    assert "the whole cluster is being removed" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["keep", "an hour later"])
+def test_the_announcement_of_a_removal_ends(cluster: Cluster, verb: str) -> None:
+    cluster.has(*THREE)
+    cluster.run("s-1", "teardown")
+    later = "touch -d '61 minutes ago' $TEARDOWN"
+    cluster.run("s-3", verb, call="main" if verb == "keep" else later)
+    cluster.leave(STATE="inactive")
+    assert cluster.log == LEFT
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "leaves"),
+    [
+        (["s-1|a|True|yes", "s-2|b|True|yes"], "active", True),
+        # The quorum does not count on one that is stopped.
+        (["s-1|a|True|yes", "s-2|b|Unknown|yes"], "inactive", True),
+        (["s-1|a|True|yes", "s-2|b|Unknown|yes"], "active", False),
+        (["s-1|a|True|yes"], "active", True),
+        (["s-1|a|False|yes"], "active", False),
+    ],
 )
 def test_no_server_leaves_where_etcd_would_lose_its_quorum(
-    tmp_path: Path, others: list[str], ready: int
+    cluster: Cluster, others: list[str], state: str, leaves: bool
 ) -> None:
-    cluster(tmp_path, *others, "s-3|c|True|yes")
-    done, log = left(tmp_path, PEERS="10.0.0.1 10.0.0.2", STATE="active")
-    assert (done.returncode, log) == (1, [])
-    assert f"but only {ready} of the others are Ready: it needs s-3; no changes made" in done.stderr
+    cluster.has(*others, "s-3|c|True|yes")
+    done = cluster.leave("stop_unit() { :; }; ", STATE=state)
+    assert cluster.log == (LEFT if leaves else []), done.stderr
+    ready = sum("|True|" in other for other in others)
+    refused = f"but only {ready} of the others are Ready: it needs s-3; no changes made"
+    assert (refused in done.stderr) is not leaves
 
 
-@pytest.mark.parametrize(("state", "other"), [("inactive", "Unknown"), ("active", "True")])
-def test_a_server_leaves_that_the_quorum_does_not_need(tmp_path: Path, state: str, other: str) -> None:
-    cluster(tmp_path, "s-1|a|True|yes", f"s-2|b|{other}|yes", "s-3|c|True|yes")
-    assert "s-3 deleted" in left(tmp_path, PEERS="10.0.0.1 10.0.0.2", STATE=state)[1]
-
-
-def test_the_last_server_has_nobody_to_leave(tmp_path: Path) -> None:
-    cluster(tmp_path, "s-3|c|True|yes")
-    done, log = left(tmp_path, PEERS="10.0.0.1", DEAD="https://10.0.0.1:6443")
-    assert (done.returncode, log) == (0, [])
+def test_the_last_server_has_nobody_to_leave(cluster: Cluster) -> None:
+    cluster.has("s-3|c|True|yes")
+    done = cluster.leave(**ALL_DEAD)
+    assert (done.returncode, cluster.log) == (0, [])
 
 
 @pytest.mark.parametrize(
     ("state", "status"), [("active", 1), ("activating", 1), ("inactive", 0), ("failed", 0)]
 )
 def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
-    tmp_path: Path, state: str, status: int
+    cluster: Cluster, state: str, status: int
 ) -> None:
-    cluster(tmp_path)
-    (tmp_path / "data/server/db/etcd/member").mkdir(parents=True)
-    call = f"api() {{ return 1; }}; systemctl() {{ echo {state}; }}; "
-    call += f"K3S=/bin/true; K3S_DATA_DIR={tmp_path}/data; "
-    done, _ = performed(tmp_path, "k3s-server", call + "leave_cluster", PEERS="10.0.0.1")
+    done = cluster.leave("api() { return 1; }; ", STATE=state)
     assert done.returncode == status, done.stderr
     assert ("systemctl stop k3s, and retry" in done.stderr) is (status == 1)
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        (
+            "DEAD='https://10.0.0.1:6443 https://10.0.0.2:6443'",
+            "etcd has 3 members, but none of the other servers answers (10.0.0.1 10.0.0.2)",
+        ),
+        ("etcd_nodes() { return 1; }", "https://10.0.0.1:6443 no longer answers. Fix: retry"),
+        ("leave_etcd() { return 1; }", "s-3 is still a member of etcd after 0 s. Fix: see on another server"),
+        ("delete_node() { return 1; }", "deleting Node s-3 failed. Fix: run on another server"),
+        ("is_stopped() { return 1; }", "k3s did not stop. Fix: see: systemctl status k3s"),
+    ],
+)
+def test_a_server_whose_leaving_fails_says_why(cluster: Cluster, fails: str, says: str) -> None:
+    cluster.has(*THREE)
+    done = cluster.leave(f"{fails}; ", STATE="inactive")
+    assert done.returncode == 1
+    assert says in done.stderr
+
+
+def test_one_of_two_servers_that_stays_in_etcd_restarts_after_a_crash(cluster: Cluster) -> None:
+    cluster.has("s-1|a|True|yes", "s-3|c|True|yes")
+    done = cluster.leave("leave_etcd() { cat $LEAVING; return 1; }; ", STATE="active")
+    assert (done.returncode, done.stdout) == (1, "[Service]\nRestart=no\n")
+    assert not cluster.box.has("leaving")
