@@ -73,6 +73,8 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
         elif line := observed.get(rule.observed) if rule.observed else None:
             shown.append((rule, line, 1))
     rules = {rule.name: rule for rule, _, _ in shown}
+    warned = {rule.name for rule, line, _ in shown if PREFIX.match(line.text)}
+    has_echo = any(rule.effective_kind == "echo" for rule in rules.values())
     places = {rule.name: place for place, rule in enumerate(failures())}
     worst = next((s for s in ("fail", "unknown") if any(c.status == s for c in checks)), None)
     refused = {(line.line, line.text) for line in (_line_of(c) for c in checks if c.status == worst)}
@@ -81,7 +83,7 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
         rule, line, _ = each
         # findings of gates are in the order of the table, lines in that of the log
         at = 0 if rule.effective_kind == "symptom" else line.line
-        return _distance(rule, rules), (line.line, line.text) not in refused, at, places[rule.name]
+        return _distance(rule, rules, warned), (line.line, line.text) not in refused, at, places[rule.name]
 
     found: list[Diagnosis] = []
     for rule, line, count in sorted(shown, key=order):
@@ -90,18 +92,24 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
             # without a failed gate, a slow network says more than what could not be judged without options
             slow = rule.observed in SLOW and worst == "unknown"
             first = rule.severity == "fatal" or slow or (line.line, line.text) in refused
-            role = "first-cause" if first or rules.keys() & rule.explains else "other"
+            caused = rules.keys() & rule.explains or (has_echo and rule.name in warned)
+            role = "first-cause" if first or caused else "other"
         elif worst is not None:
             linked = rules.keys() & rule.explains or any(rule.name in r.explains for r in rules.values())
             follows = linked or rule.effective_kind in ("crash", "peer", "echo")
             role = "echo" if rule.severity == "fatal" or follows else "other"
         found.append(_diagnosis(context, rule, line, count, role))
-    lines = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
-    echoes = not found or rules[found[0].name].effective_kind == "echo"
-    if worst != "fail" or not echoes or not lines:
+    unknown = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
+    first_line = min(unknown, key=_line, default=None)
+    if first_line is None or (worst != "fail" and context.has_rows):
         return found
-    # no rule knows more than echoes of the failure, so NCCL's earliest error or warning is the cause
-    first_line = min(lines, key=_line)
+    if found:
+        known, earlier = rules[found[0].name], found[0].line > first_line.line
+        # what another process saw of the failure says no more than an earlier warning
+        seen = known.effective_kind == "peer" and known.severity != "fatal" and earlier
+        nothing_failed = worst == "unknown" and known.name not in warned
+        if not (known.effective_kind == "echo" or seen or nothing_failed):
+            return found
     earliest = Diagnosis(
         name="earliest-warning",
         severity="fatal",
@@ -150,15 +158,20 @@ def _completion(text: str) -> list[str]:
     return [f"{said}, vendor error {error} ({MLX5_ERRORS[error]})" if error in MLX5_ERRORS else said]
 
 
-def _distance(rule: Failure, rules: dict[str, Failure]) -> float:
-    """The distance of a failure from the first cause, where RULES are all failures in the log."""
+def _distance(rule: Failure, rules: dict[str, Failure], warned: set[str]) -> float:
+    """The distance of a failure from the first cause.
+
+    RULES are all failures in the log, WARNED those that NCCL printed as a warning or an error.
+    """
     if rule.severity == "fatal":
         return KINDS.index(rule.effective_kind)
-    explained = [_distance(rules[name], rules) for name in rules.keys() & rule.explains]
+    explained = [_distance(rules[name], rules, warned) for name in rules.keys() & rule.explains]
     if explained:
         return min(explained) - 0.1  # right before what follows from it
     if rule.effective_kind == "echo":
         return len(KINDS)
+    if rule.name in warned:
+        return KINDS.index("echo") - 0.1
     return len(KINDS) + (1 if rule.severity == "degraded" else 2)
 
 

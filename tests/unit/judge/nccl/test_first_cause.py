@@ -31,6 +31,11 @@ def started() -> list[str]:
     return log[: next(i for i, x in enumerate(log) if x.lstrip()[:1].isdigit())]
 
 
+def hung() -> list[str]:
+    """A log that ends before the head of its table."""
+    return [line for line in started() if "algbw" not in line]
+
+
 def line_of(each: Rule) -> str:
     return LINES[each.name]
 
@@ -159,7 +164,7 @@ def test_a_module_that_the_log_shows_is_not_blamed(said: str, left: str, want: E
 
 
 def test_a_hang_behind_the_bootstrap_is_not_blamed_on_its_interface() -> None:
-    log = [line for line in started() if "algbw" not in line]
+    log = hung()
     assert "wrong bootstrap interface" in cause_of("hang", log)
     log.append("worker-0:40:40 [0] NCCL INFO comm 0x5 rank 0 nranks 16 cudaDev 0 - Init COMPLETE")
     assert "the interface is right" in cause_of("hang", log)
@@ -248,3 +253,29 @@ def test_the_earliest_warning_is_the_cause_where_no_rule_knows_more(text: str, n
     first = judge(log, Expectation(profile="h100-ib-8x400", nodes=2)).diagnoses[0]
     assert (first.name, first.role) == (name, "first-cause")
     assert text in first.evidence
+
+
+WARNING = "worker-1:40:90 [3] misc/new.cc:7 NCCL WARN a text of a new release"
+CLOSED = line_of(rule("connection-closed"))
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        ([*hung(), WARNING], [("earliest-warning", "first-cause"), ("hang", "echo")]),
+        ([*hung(), CLOSED], [("connection-closed", "first-cause"), ("hang", "echo")]),
+        ([*hung(), WARNING, CLOSED], [("earliest-warning", "first-cause"), ("connection-closed", "echo")]),
+        ([*hung(), CLOSED, WARNING], [("connection-closed", "first-cause"), ("hang", "echo")]),
+        ([WARNING], [("earliest-warning", "first-cause")]),
+    ],
+)
+def test_a_warning_is_the_cause_of_what_only_says_that_something_failed(
+    log: list[str], first: list[tuple[str, str]]
+) -> None:
+    assert [(d.name, d.role) for d in judge(log, WANT).diagnoses][:2] == first
+
+
+def test_a_warning_is_no_cause_where_rows_were_measured_and_nothing_failed() -> None:
+    made = Made()
+    made.info = [WARNING]
+    assert not judge(made.lines(), WANT).diagnoses
