@@ -54,7 +54,7 @@ def check_across_hosts(
         *pool_mismatches(spec, records),
         *port_mismatches(pools_of(spec, known), known),
         *_kernel_mismatches(spec, reports),
-        *_differentelsewhere(spec, records),
+        *_other_hcas_at_rails(spec, records),
     ]
 
 
@@ -247,7 +247,7 @@ def _limited_members(pool: str, ports: Mapping[str, Mapping[str, Mapping[str, st
             )
 
 
-def _differentelsewhere(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
+def _other_hcas_at_rails(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
     """Find other HCAs at a rail's PCI address: the SR-IOV device plugin has one list for all nodes."""
     workers = [host for host in spec.hosts if host.role == "worker" and host.name in records]
     rails: dict[str, str] = {}

@@ -25,7 +25,7 @@ from busbar.exits import Misuse, NoVerdict
 from busbar.fabric import slurm as fabric
 from busbar.fabric.commands.measure import asked, by_slurm
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, opened
-from busbar.hosts.inventory import Host, Inventory, Login
+from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.remote import Hosts, UnreachableError
 from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.objects import find
@@ -65,10 +65,7 @@ def measure(
     workers = {
         name: only or [host.name for host in inventory.usable_of(name)] for name, only in chosen.items()
     }
-    with (
-        when_interrupted("; the job is cancelled"),
-        in_pods(login_of(file, cluster.ssh), inventory.servers, api, slurm.namespace) as reach,
-    ):
+    with in_pods(file, cluster, api, slurm.namespace) as reach:
 
         def run(name: str, folder: Path) -> dict[str, Any]:
             spec = measure_spec(slurm, cluster, name, workers[name], names, minutes, folder)
@@ -104,12 +101,8 @@ def measure_update(
     slurm, folder = Slurm.model_validate(spec.slurm), Path(spec.folder)
     file, cluster = _cluster_of(slurm, Path())
     made = measure_spec(slurm, cluster, spec.pool, [*spec.nodes], spec.nodes, None, folder)
-    servers = Inventory.of(cluster).servers
     stop_on_sigterm()
-    with (
-        when_interrupted("; the job is cancelled"),
-        in_pods(login_of(file, cluster.ssh), servers, api, slurm.namespace) as reach,
-    ):
+    with in_pods(file, cluster, api, slurm.namespace) as reach:
         found = fabric.measure(made, spec.pool, list(made.hostnames), reach, clock, progress)
     return fabric.keep(found, folder, progress)
 
@@ -202,7 +195,8 @@ class InPods:
 
 
 @contextmanager
-def in_pods(login: Login, servers: Sequence[Host], api: Api, namespace: str) -> Iterator[InPods]:
-    """The pods of Slurm by way of `servers`. Raises ValueError (unusable key) and ScriptError (bastion)."""
-    with opened(login) as (runner, hosts):
+def in_pods(file: StackFile, cluster: Cluster, api: Api, namespace: str) -> Iterator[InPods]:
+    """The pods of Slurm by way of the servers. Raises ValueError (unusable key) and ScriptError (bastion)."""
+    login, servers = login_of(file, cluster.ssh), Inventory.of(cluster).servers
+    with when_interrupted("; the job is cancelled"), opened(login) as (runner, hosts):
         yield InPods(runner, hosts, servers, api, namespace)

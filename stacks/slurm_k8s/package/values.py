@@ -11,7 +11,13 @@ from busbar.config.cluster import CONTROL_PLANE, LABELS, SWITCHES
 from busbar.frame import InstalledChart
 from busbar.kube.gpus import MEASURED_BY
 from busbar.manifests.operators import Operator, Values
-from busbar.manifests.scheduling import GPU_RESOURCE, exact_tolerations, worker_tolerations
+from busbar.manifests.scheduling import (
+    GPU_RESOURCE,
+    HOSTNAME,
+    REQUIRED,
+    exact_tolerations,
+    worker_tolerations,
+)
 from stacks.slurm_k8s.package.config import Accounting, Slurm
 from stacks.slurm_k8s.package.pools import Pool, gres_conf
 from stacks.slurm_k8s.package.survey import CRDS_RELEASE, ROOT_SWITCH, TOPOLOGY, SurveySpec
@@ -26,7 +32,6 @@ LOGIN_SERVICE = f"{RELEASE}-login-{LOGIN}"
 SLURM_KEY, JWT_KEY = "busbar-slurm-key", "busbar-slurm-jwt"
 DATABASE_KEY = "busbar-slurm-database"
 KEY_FILES = {SLURM_KEY: "slurm.key", JWT_KEY: "jwt.key", DATABASE_KEY: "password"}
-HOSTNAME = "kubernetes.io/hostname"
 HAS_TOPOLOGY = "busbar/topology"
 """Annotation of slurmctld's pod: it has a topology.yaml."""
 
@@ -201,8 +206,7 @@ def _nodeset(slurm: Slurm, pool: Pool, *, is_default: bool) -> Values:
 def workers_of(nodeset: Values) -> list[str]:
     """The Nodes for which a NodeSet was made: those of its affinity, however many replicas it has now."""
     pod = nodeset["spec"]["template"]["spec"]
-    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    [term] = required["nodeSelectorTerms"]
+    [term] = pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     return list(term["matchExpressions"][0]["values"])
 
 
@@ -242,16 +246,10 @@ def _on_servers(slurm: Slurm) -> Values:
 
 def _on(label: str, names: Any) -> Values:
     term = {"matchExpressions": [{"key": label, "operator": "In", "values": sorted(names)}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
 
 
+_WORKERS = {"matchLabels": {"app.kubernetes.io/component": "worker"}}
 _ONE_PER_NODE: Values = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "topologyKey": HOSTNAME,
-                "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "worker"}},
-            }
-        ]
-    }
+    "podAntiAffinity": {REQUIRED: [{"topologyKey": HOSTNAME, "labelSelector": _WORKERS}]}
 }

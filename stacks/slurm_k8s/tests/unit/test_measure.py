@@ -167,7 +167,6 @@ def test_an_update_judges_the_log_of_its_job_and_has_no_verdict_without_it(
     pool = {"gpus": 1, "rails": 1, "rate_gbps": 400}
     cluster = load(site(pools={"h100": pool}, validation={**VALIDATION, "expected_busbw_gbps": expected}))
     monkeypatch.setattr(operations, "_cluster_of", lambda *_: (None, cluster))
-    monkeypatch.setattr(operations, "login_of", lambda *_: None)
     monkeypatch.setattr(operations, "in_pods", lambda *_: nullcontext(Pods(lost)))
     given = {"cluster": "organization/busbar/site"}
     folder = str(tmp_path / "h100")
