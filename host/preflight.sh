@@ -13,7 +13,7 @@
 # its removal clears the rules with the host's.
 TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum ss sysctl systemctl tar timeout)
 # Units that show what a host is already used for.
-UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet containerd haproxy keepalived ufw firewalld)
+UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet haproxy keepalived ufw firewalld)
 DATA_DIR=/var/lib/rancher
 UFW_CONFIG=/etc/ufw/ufw.conf
 TMP=/tmp

@@ -179,10 +179,8 @@ class Found:
         same: dict[tuple[str, str], list[float]] = defaultdict(list)
         for path in self.paths:
             same[path.rail, path.memory] += [] if path.gbps is None else [path.gbps]
-        return {
-            key: statistics.median(each) if len(each) >= FEWEST_FOR_A_MEDIAN else 0.0
-            for key, each in same.items()
-        }
+        enough = {key: each for key, each in same.items() if len(each) >= FEWEST_FOR_A_MEDIAN}
+        return defaultdict(float, {key: statistics.median(each) for key, each in enough.items()})
 
     def take(self, answer: Sequence[Path] | str) -> None:
         """Keep the paths of a host, or the reason why there are none."""

@@ -17,7 +17,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digest(value: Mapping[str, Any]) -> str:
+def digest(value: object) -> str:
     """sha256 (hex) of the JSON of `value`, independent of the order of its keys."""
     return sha256(json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False))
 

@@ -50,11 +50,9 @@ def check_host(
         checks += _kubernetes(host.role, required, report)
     if host.role == "worker":
         hardware = [*check_hardware(required, report), *check_health(required, report)]
-        checks += (
-            [warning(f"{each.what} (in quarantine)", each.fix) for each in hardware]
-            if in_quarantine
-            else hardware
-        )
+        if in_quarantine:
+            hardware = [warning(f"{each.what} (in quarantine)", each.fix) for each in hardware]
+        checks += hardware
     return of_host(host.name, checks)
 
 

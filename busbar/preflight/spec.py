@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +19,10 @@ from busbar.config.cluster import FlowControl
 from busbar.config.files import read_checksums
 from busbar.finding import Finding
 from busbar.hosts import nfs, scripts
-from busbar.hosts import scripts as hostscript
 from busbar.hosts.inventory import Host, Inventory, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.manifests import nccljob
+from busbar.manifests.names import digest, short
 from busbar.models import StrictModel
 from busbar.preflight import unchangeable
 from busbar.preflight.report import Report
@@ -124,14 +122,14 @@ class Spec(StrictModel):
         requirements = self.requirements_of(host)
         bastion = self.login.bastion
         way = [self.login.key_digest, self.login.uses_agent, bastion.model_dump() if bastion else None]
-        content = [host.data(), way, requirements.model_dump(), hostscript.digest("preflight")]
+        content = [host.data(), way, requirements.model_dump(), scripts.digest("preflight")]
         if self.nfs and host.name == self.nfs.host:
             content.append(self.nfs.model_dump())
         if self.nfs and host.role == "worker":
             content.append(self.nfs.address)
         if host.name in self.quarantined:
             content.append("quarantine")
-        return _digest(content)
+        return short(digest(content))
 
     def values(self, host: Host) -> dict[str, str]:
         """The values of `host/preflight.sh` for this host."""
@@ -278,11 +276,7 @@ def _nccl_number(text: str | None) -> int:
 
 
 def _plan(script: str, *inputs: object) -> str:
-    return _digest([hostscript.digest(script), *inputs])
-
-
-def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+    return short(digest([scripts.digest(script), *inputs]))
 
 
 def _driver_in_container(cluster: Cluster) -> bool:

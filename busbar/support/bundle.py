@@ -65,8 +65,7 @@ class Redactor:
     def __init__(self, known: Iterable[str] = ()) -> None:
         parts = {part for text in known for part in _parts(text) if len(part) >= MIN_LENGTH}
         # The longest first: one secret may contain another.
-        ordered = sorted(parts, key=len, reverse=True)
-        self._known = tuple(ordered)
+        self._known = sorted(parts, key=len, reverse=True)
 
     def text(self, text: str) -> str:
         """The text without secrets."""

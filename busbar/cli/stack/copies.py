@@ -32,6 +32,7 @@ from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.finding import Fix, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, on_each
+from busbar.manifests.names import digest
 from busbar.models import StrictModel
 from busbar.operations.lock import requester
 from busbar.text import counted, listed
@@ -111,7 +112,7 @@ def _resources(export: str) -> list[Any]:
 
 
 def _digest(export: str) -> str:
-    return hashlib.sha256(json.dumps(_resources(export), sort_keys=True).encode()).hexdigest()
+    return digest(_resources(export))
 
 
 def header_of(export: str, target: Target, author: str) -> Header:
