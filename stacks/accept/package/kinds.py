@@ -58,10 +58,10 @@ class Finding:
     nodes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, bad: Sequence[str], unknown: Sequence[str], good: str) -> Finding:
+    def of(cls, bad: Sequence[str], unknown: Sequence[str], good: str, *nodes: str) -> Finding:
         """A failure that names what is bad, else unknown with what is not known, else a pass."""
         if bad:
-            return cls("fail", sentences(bad, 8))
+            return cls("fail", sentences(bad, 8), nodes=[*nodes])
         return cls("unknown", f"not known: {sentences(unknown, 8)}") if unknown else cls("pass", good)
 
 

@@ -56,12 +56,9 @@ def _took_part(asked: Question) -> Finding:
 @kind("collectives.files", "every rank may have more than 1024 files open", required=False)
 def _files(asked: Question) -> Finding:
     limits = asked.log("collectives").verdict.open_files
-    if few := [f"{each} on {listed(hosts, 4)}" for each, hosts in limits.items() if few_files(each)]:
-        return Finding("fail", sentences(few))
+    few = [f"{each} on {listed(hosts, 4)}" for each, hosts in limits.items() if few_files(each)]
     silent = len(asked.log("collectives").record.nodes) - sum(map(len, limits.values()))
-    if silent > 0:
-        return Finding("unknown", f"{counted(silent, 'node')} printed no limit")
-    return Finding("pass", "; ".join(limits))
+    return Finding.of(few, [f"limits of {counted(silent, 'node')}"] if silent > 0 else [], "; ".join(limits))
 
 
 @kind("collectives.diagnostics", "NCCL's own diagnostics (NCCL 2.31 and newer)", required=False)

@@ -126,16 +126,13 @@ def _slow_pairs(asked: Question) -> Finding:
             f"{each.cause} {what}: {reached:g} of {expected:g} GB/s in {counted(len(each.runs), 'run')}"
         )
         bad += names if each.nodes and len(names) == 1 else []
-    if texts:
-        return Finding("fail", sentences(texts, _SHOWN), nodes=bad)
     nodes = {node for group in results for node in group.nodes}
     # Two nodes have no peers: the expected busbw alone decides.
     judged = [node for node in found.healthy if node not in found.unclear or len(nodes) == 2]
-    if open_ := sorted(nodes - {*judged}):
-        return Finding("unknown", f"too few runs or peers of {listed(open_, _SHOWN)}")
-    if not judged:
-        return Finding("unknown", "no run has a result that can be compared")
-    return Finding("pass", f"{counted(len(judged), 'node')} in {counted(len(results), 'run')}")
+    open_ = [f"{node} (too few runs or peers)" for node in sorted(nodes - {*judged})]
+    none = [] if judged else ["no run has a result that can be compared"]
+    good = f"{counted(len(judged), 'node')} in {counted(len(results), 'run')}"
+    return Finding.of(texts, open_ or none, good, *bad)
 
 
 @counting(
@@ -168,17 +165,15 @@ def _slow_rails(asked: Question) -> Finding:
         name = f" ({hcas[rail]})" if rail < len(hcas) else ""
         reached = f"{_median(results, runs):g} of {peers:g} GB/s in {counted(len(runs), 'run')}"
         texts.append(f"rail {rail}{name} of {where}: {reached}")
-    if texts:
-        bad = sorted({node for node, _ in again.slow}) if len(nodes) > 2 else []
-        return Finding("fail", sentences(texts, _SHOWN), nodes=bad)
+    bad = sorted({node for node, _ in again.slow}) if len(nodes) > 2 else []
     shares = known.shares()
-    if shares and (share := median(shares.values())) < GOOD:
-        return Finding("fail", f"all rails: the median run reaches {share:.0%} of the expected busbw")
-    open_ = [part for part in before.unclear if part in again.unclear or part not in again.level]
-    if open_ or not before.level:
-        parts = [f"rail {rail} of {node}" for node, rail in sorted(open_)]
-        return Finding("unknown", f"too few runs or peers of {listed(parts, _SHOWN) or 'any rail'}")
-    return Finding("pass", f"{counted(len(before.level), 'rail')} in {counted(len(results), 'run')}")
+    if not texts and shares and (share := median(shares.values())) < GOOD:
+        texts = [f"all rails: the median run reaches {share:.0%} of the expected busbw"]
+    unclear = [part for part in before.unclear if part in again.unclear or part not in again.level]
+    open_ = [f"rail {rail} of {node} (too few runs or peers)" for node, rail in sorted(unclear)]
+    none = [] if before.level else ["no run has a result that can be compared"]
+    good = f"{counted(len(before.level), 'rail')} in {counted(len(results), 'run')}"
+    return Finding.of(texts, open_ or none, good, *bad)
 
 
 def _median(results: Mapping[Group, float | None], runs: tuple[Group, ...]) -> float:
