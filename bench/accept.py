@@ -41,7 +41,7 @@ def timed(work: Callable[[], object]) -> float:
 
 def row(nodes: int) -> tuple[str, ...]:
     """The figures of a size."""
-    made.WORKERS = tuple(f"busbar-worker@{number}" for number in range(1, nodes + 1))
+    made.WORKERS = tuple(f"busbar-worker-{number}" for number in range(1, nodes + 1))
     planned = sum(stage.seconds(nodes) for stage in STAGES if stage.name not in OPTIONAL)
     with tempfile.TemporaryDirectory() as name:
         folder = made.evidence(Path(name))
