@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,7 +232,7 @@ def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME
 def paths(folder: Path, change: Callable[[Found], object] = lambda found: None) -> None:
     """The paths of both workers, with eight rails each."""
     found = Found()
-    for name, peer in zip(WORKERS, ["", *WORKERS[:-1]], strict=True):
+    for peer, name in pairwise(["", *WORKERS]):
         found.rails[name] = {f"mlx5_{hca}": Rail(f"mlx5_{hca}/1", 400, 504.1) for hca in range(8)}
         for memory in ("host", "gpu", *(["partner"] if peer else [])):
             about = {"host": name, "memory": memory, "gpu": "0000:1b:00.0", "peer": peer, "gbps": 392.0}
@@ -265,8 +266,8 @@ def samples(
 ) -> None:  # fmt: skip
     """The samples of a healthy node, one every 30 s. CHANGES: seconds after the begin, and what is new."""
     first = {
-        "run": RUN_NAME, "node": whose or node, "machine": node.rpartition("-")[2] * 8, "boot": "b", "k3s": "i", "ports": [],
-        "xids": [], "nvlink": "", "gpus": [["0000:18:00.0", 0, 0]], "heat": [60, 1980], **header,
+        "run": RUN_NAME, "node": whose or node, "machine": node.rpartition("-")[2] * 8, "boot": "b", "k3s": "i",
+        "ports": [], "xids": [], "nvlink": "", "gpus": [["0000:18:00.0", 0, 0]], "heat": [60, 1980], **header,
     }  # fmt: skip
     lines = [{"t": START, **first}]
     for second in range(30, seconds, 30):

@@ -331,15 +331,15 @@ def test_a_stage_without_a_result_ends_the_command_with_2_and_keeps_the_others(
     assert site().exit_code == 0
 
 
-def test_the_plan_names_minutes_gpus_and_node_minutes_and_starts_nothing(
-    stack: Path,
-) -> None:
-    done = busbar("accept", "plan", "prod")
+def test_the_plan_names_minutes_gpus_and_node_minutes_and_starts_nothing(stack: Path) -> None:
+    done = busbar("accept", "plan", "prod", "--soak", "72h")
     assert done.exit_code == 0
     table = {words[0]: words[1:] for line in done.stdout.splitlines() if (words := line.split())}
     assert table["collectives"] == ["4", "4", "16", "8"], "two nodes of 8 GPUs for 4 minutes"
     assert table["inventory"][2:] == ["0", "0"]
-    assert "Nothing is left running" in done.stdout
+    minutes, held, cost = map(int, table["soak"][1:])
+    assert (held, cost // minutes, 72 * 60 < minutes < 73 * 60) == (16, 2, True)
+    assert "Nothing is left running" in done.stdout and "its job goes on" in done.stdout
     assert list(stack.iterdir()) == []
 
 

@@ -27,7 +27,6 @@ from stacks.accept.package.site import Site
 from stacks.accept.package.subjects import soak
 from stacks.accept.package.subjects.soak import dots
 from stacks.accept.tests.unit import made
-from tests.support.cli import busbar
 from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder
 
 HEALTHY = (390.0,) * made.INTERVALS
@@ -98,9 +97,12 @@ def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
     assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
 
 
-def test_without_a_soak_there_are_no_rows_of_it() -> None:
-    rows = default(Site.of("prod", made.site_of()[0])).rows
-    assert not [row.id for row in rows if row.id.startswith(("soak.", "after."))]
+def test_the_rows_of_a_soak_bring_the_stages_that_they_need_and_are_not_there_without_one() -> None:
+    cluster, facts = made.site_of()
+    with_soak, without = (default(each).rows for each in (facts, Site.of("prod", cluster)))
+    rows = [each for each in with_soak if each.id.startswith(("soak.", "after."))]
+    assert {"collectives", "nvlink", "pairs", "soak", "after"} <= stages_of(rows)
+    assert not {row.id for row in rows} & {row.id for row in without}
 
 
 class Soaked(Foreign):
@@ -232,11 +234,6 @@ def test_a_pool_without_an_all_reduce_is_not_soaked(on: Running, gpus: Soaked) -
     assert (row(on.folder, "load").result, gpus.jobs) == ("not run", [])
 
 
-def test_the_rows_of_a_soak_bring_the_stages_that_they_need() -> None:
-    rows = [each for each in default(made.site_of()[1]).rows if each.id.startswith(("soak.", "after."))]
-    assert {"collectives", "nvlink", "pairs", "soak", "after"} <= stages_of(rows)
-
-
 @pytest.mark.parametrize(
     ("failure", "reason"),
     [
@@ -254,14 +251,6 @@ def test_the_soak_ends_with_a_job_or_an_interval_that_fails(
     run_stage(soak.STAGE, on)
     made.judged(on.folder, "soak.h100.load", "fail", reason)
     assert (gpus.left, len(gpus.jobs), on.__dict__["verbs"][-1]) == ([], 1, "stop")
-
-
-def test_the_plan_has_the_hours_of_the_soak_and_says_what_goes_on(stack: Path) -> None:
-    done = busbar("accept", "plan", "prod", "--soak", "72h")
-    table = {words[0]: words[1:] for line in done.stdout.splitlines() if (words := line.split())}
-    minutes, held, cost = map(int, table["soak"][1:])
-    assert (done.exit_code, held, cost // minutes) == (0, 16, 2)
-    assert 72 * 60 < minutes < 73 * 60 and "its job goes on" in done.stdout
 
 
 def test_a_log_stays_below_8_mib() -> None:
