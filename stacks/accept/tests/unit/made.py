@@ -265,8 +265,9 @@ def samples(
     **header: Any,
 ) -> None:  # fmt: skip
     """The samples of a healthy node, one every 30 s. CHANGES: seconds after the begin, and what is new."""
+    machine = node.rpartition("-")[2] * 8
     first = {
-        "run": RUN_NAME, "node": whose or node, "machine": node.rpartition("-")[2] * 8, "boot": "b", "k3s": "i",
+        "run": RUN_NAME, "node": whose or node, "machine": machine, "boot": "b", "k3s": "i",
         "ports": [], "xids": [], "nvlink": "", "gpus": [["0000:18:00.0", 0, 0]], "heat": [60, 1980], **header,
     }  # fmt: skip
     lines = [{"t": START, **first}]
