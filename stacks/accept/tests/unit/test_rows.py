@@ -68,6 +68,16 @@ def test_a_row_that_its_stage_could_not_run_says_why(folder: Path) -> None:
     assert results(folder) == {("not run", "no such pool now")}
 
 
+def test_a_pool_without_workers_passes_no_row(folder: Path) -> None:
+    found = read_json(folder / "evidence/run.json")
+    found["site"]["pools"]["h100"]["workers"] = []
+    write_json(folder / "evidence/run.json", found)
+    rows = {kind: made.result(folder, row) for kind, row in ROWS.items()}
+    unknown = {kind for kind, row in rows.items() if row.reason == "the pool has no workers"}
+    assert unknown == {kind for kind in ROWS if not kind.endswith(".nodes")} | {"after.nodes"}
+    assert rows["inventory.nodes"].result == "fail"
+
+
 def lost(path: str) -> Change:
     def lose(folder: Path) -> None:
         where = folder / FOLDER / path
