@@ -1,8 +1,11 @@
-"""`busbar measure`: measures the pools of a stack again; its outputs stay as they are."""
+"""`busbar measure` and `busbar history`: measure the pools of a stack again, and show all measurements."""
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,30 +13,28 @@ import typer
 
 from busbar.cli.nccl import WORST, value
 from busbar.cli.output import error, fail, print_text, progress
-from busbar.cli.stackfile import (
-    AsJson,
-    Project,
-    Stack,
-    capability_of,
-    cluster_api,
-    find_file,
-)
+from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file, load_stack
 from busbar.exits import DONE, FAILED, NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl import explained, new_run
-from busbar.text import listed
+from busbar.names import VALIDATION_NAMESPACE
+from busbar.text import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from busbar.collect.collector import Collected
+    from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
+    from busbar.fabric.measure.history import Entry, Run
     from busbar.hosts.inventory import Host
     from busbar.kube.client import RestApi
 
 IDLE_MINUTES = 5
 # Number of newest runs per pool that are kept: log, verdict and report.
 KEPT_RUNS = 100
+# Characters of a line of the history in a file.
+MAX_WIDTH = 1000
 
 
 def measure(
@@ -84,8 +85,6 @@ def _measure_pools(
     path: Path, pool: str | None, nodes: str | None, *, idle: bool, minutes: int | None, as_json: bool
 ) -> int:
     """Measure pools of a K3s cluster, print and record the results. Returns the exit code."""
-    import json
-
     from busbar.config import stackfile
     from busbar.fabric.measure import plan_pool, read_facts
     from busbar.hosts.inventory import Inventory
@@ -138,8 +137,6 @@ def by_slurm(
     `run`: gives the verdict on a pool in short with its record, and keeps its log in a folder.
     `not_measured`: why a verdict is not one of all nodes of its pool.
     """
-    import json
-
     from rich.console import Console, Group
 
     from busbar.config.stackfile import stack_of
@@ -170,9 +167,6 @@ def _measure(
     api: RestApi, file: StackFile, pool: str, planned: Plan, *, as_json: bool
 ) -> tuple[int, dict[str, Any]]:
     """Measure one pool, record and print the result. Returns the exit code, and the verdict in short."""
-    import shutil
-    from datetime import UTC, datetime
-
     from busbar.capability import notify
     from busbar.fabric.measure import LeftBehind, Preempted
     from busbar.fabric.measure import measure as run_plan
@@ -233,3 +227,106 @@ def asked(
     if len(of) > 1:
         fail(f"--nodes {nodes}: expected workers of one pool, got those of {', '.join(sorted(of))}", USAGE)
     return {of.pop(): names}
+
+
+def history(
+    stack: Stack,
+    project: Project = None,
+    as_json: AsJson = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the bandwidths over time as SVG.")
+    ] = None,
+) -> None:
+    """Show all measurements of a stack, what is normal for its nodes, and what changed before a run.
+
+    A run warns that is below the median of at least five passes on the same nodes and profile by more than
+    four times their median absolute deviation and by more than 3 %.
+
+    Exit code 0: the last run of each pool passed and is normal; 1: it is low or no pass; 2: no run is
+    known; 64: no such stack.
+    """
+    from busbar.config.stackfile import stack_of
+    from busbar.fabric.measure.history import entries
+
+    path = find_file(stack, project)
+    name = stack_of(path)
+    # Only a K3s cluster has records itself.
+    is_here = (capability := capability_of(path)) and capability.measuring(path)
+    found = entries(_runs(path.parent / ".busbar" / name, None if is_here else load_stack(stack, project)))
+    if not found:
+        fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
+    if svg:
+        _write(svg, found)
+    as_object = {"stack": name, "runs": [each.as_object() for each in found]}
+    print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
+    last = {each.run.record.pool: each for each in found}.values()
+    for warning in filter(None, (each.warning for each in last)):
+        progress(f"warning: {warning}")
+    if any(each.is_low or each.run.result.verdict != "pass" for each in last):
+        raise typer.Exit(FAILED)
+
+
+def _runs(folder: Path, stack: tuple[StackFile, Cluster] | None) -> list[Run]:
+    """The records on this machine, and in the cluster; if the cluster cannot be read, a note says so."""
+    from busbar.fabric.measure.history import read_cluster, read_folder
+
+    here = read_folder(folder, progress)
+    try:
+        # Of a run that was judged again, the record on this machine has the later verdict.
+        return [*(read_cluster(cluster_api(*stack), VALIDATION_NAMESPACE) if stack else ()), *here]
+    except NoVerdict as error:
+        progress(f"note: only what was measured from this folder is shown: {error}")
+        return here
+
+
+def _table(found: Sequence[Entry]) -> str:
+    from rich.console import Console
+
+    from busbar.judge.tables import table
+
+    made = table("time (UTC)", "pool", "by", "nodes", "verdict", right=("GB/s", "of median", "MAD"))
+    made.add_column("changed")
+    for each in found:
+        run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
+        made.add_row(
+            f"{run.at:%Y-%m-%d %H:%M}",
+            run.record.pool,
+            run.record.kind,
+            str(len(run.nodes)),
+            f"{run.result.verdict}{', low' if each.is_low else ''}",
+            "" if busbw is None else f"{busbw:g}",
+            f"{busbw / noise.median:.1%}" if noise and busbw is not None else "",
+            f"{noise.mad:.2g}" if noise else "",
+            "; ".join(each.changes),
+            style="red" if each.is_low else "",
+        )
+    # Changes are long: the terminal wraps them, and a file has one line per run.
+    console = Console(highlight=False, width=MAX_WIDTH)
+    with console.capture() as text:
+        console.print(made)
+    return "\n".join(line.rstrip() for line in text.get().splitlines())
+
+
+def _write(path: Path, found: Sequence[Entry]) -> None:
+    from busbar.judge.nccl.report.svg import Dot, series_svg
+
+    series: dict[str, list[Dot]] = {}
+    for each in found:
+        run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
+        if busbw is None:
+            continue
+        about = f"{run.record.kind}, {counted(len(run.nodes), 'node')}, {run.result.verdict}"
+        dot = Dot(
+            run.at,
+            busbw,
+            is_bad=each.is_low or run.result.verdict != "pass",
+            text="; ".join([about, *each.changes]),
+            normal=noise.median if noise else None,
+            floor=noise.floor if noise else None,
+            changed=bool(each.changes),
+        )
+        series.setdefault(f"pool {run.record.pool}", []).append(dot)
+    try:
+        path.write_text(series_svg(series), encoding="utf-8")
+    except OSError as error:
+        fail(f"{path} not written: {error.strerror}", USAGE)
