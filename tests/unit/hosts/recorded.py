@@ -53,6 +53,17 @@ class Host:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
+    def text(self, path: str) -> str:
+        """What a file on the host has."""
+        return (self.root / path).read_text()
+
+    def program(self, name: str, text: str) -> None:
+        """A program of this line of sh, in place of the one that stands in."""
+        path = self.root / "usr/local/bin" / name
+        path.unlink(missing_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
     def save(self) -> None:
         """Keep what is on the host, beside it, for `restore`."""
         shutil.copytree(self.root, self.root.with_suffix(".saved"), symlinks=True)

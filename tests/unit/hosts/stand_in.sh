@@ -179,7 +179,7 @@ name=${0##*/}
 while IFS= read -r pattern; do
   # shellcheck disable=SC2053 # a pattern
   if [[ "$name $*" == $pattern ]]; then exit 60; fi
-done < <(state fails)
+done <"$STATE/fails"
 # shellcheck source=/dev/null
 source "$STATE/more.sh"
 if declare -F "more-$name" >/dev/null; then

@@ -166,6 +166,15 @@ def test_a_server_that_is_down_is_upgraded_without_a_snapshot(box: Box) -> None:
     box.output("k3s-server", call, K3S_SHA256="0" * 64, VERSION="v1.35.7+k3s1")
 
 
+@pytest.mark.parametrize(("seconds", "works"), [(10, "true"), (90, "false")])
+def test_a_cluster_works_whose_controller_manager_has_renewed_its_lease_within_a_minute(
+    seconds: int, works: str
+) -> None:
+    lease = f"api() {{ date -d '{seconds} seconds ago' +%FT%T.%6NZ; }}; "
+    assert output("k3s-server", f"{lease}truth controllers_work", TZ="UTC") == works
+    assert output("k3s-server", "api() { return 1; }; truth controllers_work") == "false"
+
+
 def test_without_the_token_of_k3s_a_server_gives_no_facts(box: Box) -> None:
     box.write("data/server/token", "short")
     said = box.error("k3s-server", "facts")
