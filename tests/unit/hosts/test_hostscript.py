@@ -1,32 +1,43 @@
-"""How a script and its values travel. What the scripts do on a host is for the lab to prove."""
+"""How scripts, their values and their results travel. The lab proves what the scripts do on a host."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from busbar.hosts import scripts as hostscript
-from tests.unit.hosts.bash import output, run
+from busbar.hosts import haproxy, k3s, scripts
+from busbar.preflight.spec import SCRIPT_SECONDS
+from tests.unit.hosts.bash import line, output, run
 
-ALL = sorted(path.stem for path in hostscript.HOST_DIR.glob("*.sh") if "/parts.sh" in path.read_text())
+ALL = sorted(path.stem for path in scripts.HOST_DIR.glob("*.sh") if "/parts.sh" in path.read_text())
+DOCS = (Path(__file__).parents[3] / "docs/hosts.md").read_text()
 
 
-def launched(
-    script: str, values: dict[str, str] | None = None, *, cut: int | None = None, seconds: int = 20
-) -> subprocess.CompletedProcess[str]:
-    """Runs `script` the way a host does, with no payload; only the first `cut` characters of stdin arrive."""
-    stdin = f"{{}}\n{hostscript.packed(script)}\n"[:cut]
-    text = hostscript.command("kubeconfig", values or {}, user="root", timeout_seconds=seconds)
+def sh(text: str, stdin: str) -> subprocess.CompletedProcess[str]:
+    """Runs the text of a Command as sshd does."""
     return subprocess.run(
         ["sh", "-c", text], input=stdin, capture_output=True, text=True, timeout=120, check=False
     )
 
 
+# ---- A script that its Command carries -----------------------------------------------------------------
+
+
+def launched(
+    script: str, values: dict[str, str] | None = None, *, cut: int | None = None, seconds: int = 20
+) -> subprocess.CompletedProcess[str]:
+    """Runs `script` without payload; only the first `cut` characters of stdin arrive."""
+    text = scripts.command("kubeconfig", values or {}, user="root", timeout_seconds=seconds)
+    return sh(text, f"{{}}\n{scripts.packed(script)}\n"[:cut])
+
+
 def test_a_script_by_hand_loads_the_files_that_are_sent_with_it() -> None:
     done = subprocess.run(
-        ["bash", str(hostscript.HOST_DIR / "k3s-agent.sh")],
+        ["bash", str(scripts.HOST_DIR / "k3s-agent.sh")],
         env={"VERB": "none", "NODE_NAME": "w-1", "PATH": "/usr/bin:/bin"},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -35,8 +46,7 @@ def test_a_script_by_hand_loads_the_files_that_are_sent_with_it() -> None:
 
 def test_values_arrive_whatever_characters_they_hold() -> None:
     nasty = 'it\'s "quoted" $HOME `id` \\ and\ntwo lines; # äöü'
-    done = launched('printf %s "$IMAGES"', {"IMAGES": nasty})
-    assert done.stdout == nasty
+    assert launched('printf %s "$IMAGES"', {"IMAGES": nasty}).stdout == nasty
 
 
 def test_a_script_is_read_to_its_end_before_any_of_it_runs() -> None:
@@ -46,7 +56,7 @@ def test_a_script_is_read_to_its_end_before_any_of_it_runs() -> None:
 
 def test_a_script_that_was_cut_off_on_its_way_does_nothing() -> None:
     script = "echo begun\n" * 20
-    length = len(hostscript.packed(script)) + len("{}\n\n")
+    length = len(scripts.packed(script)) + len("{}\n\n")
     assert launched(script).stdout == script.replace("echo ", "")
     for cut in range(0, length, 9):
         done = launched(script, cut=cut)
@@ -58,62 +68,158 @@ def test_a_script_that_does_not_end_is_ended() -> None:
 
 
 def test_a_login_other_than_root_runs_everything_under_sudo_without_asking() -> None:
-    text = hostscript.command("kubeconfig", {"NODE_NAME": "a"}, user="ubuntu", timeout_seconds=9)
+    text = scripts.command("kubeconfig", {"NODE_NAME": "a"}, user="ubuntu", timeout_seconds=9)
     assert text.startswith("sudo -n env NODE_NAME=a ")
-
-
-def test_a_payload_arrives_byte_for_byte() -> None:
-    secret = 'K10ab::server:p"w\\d\n$(id) äöü\n'
-    line = hostscript.stdin("k3s-server", {"config": secret, "registries": ""}).partition("\n")[0]
-    assert output("k3s-server", 'payload config; printf "|%s|" "$(payload registries)"', PAYLOAD=line) == (
-        f"{secret}||"
-    )
-
-
-def test_a_payload_that_is_not_there_is_empty() -> None:
-    assert output("k3s-server", "payload config", PAYLOAD="{}") == ""
-
-
-def test_no_secret_stands_in_the_command_text() -> None:
-    payload = {"config": "token: hunter2"}
-    assert "hunter2" not in hostscript.stdin("k3s-agent", payload), "encoded, so no log shows it by chance"
-    assert "hunter2" not in hostscript.command("k3s-agent", {}, user="root", timeout_seconds=1)
 
 
 @pytest.mark.parametrize("name", ["node_name", "A-B", "A=B; rm", ""])
 def test_a_value_needs_the_name_of_a_variable(name: str) -> None:
     with pytest.raises(ValueError, match="is not a variable name"):
-        hostscript.command("kubeconfig", {name: "x"}, user="root", timeout_seconds=1)
-
-
-def test_a_payload_needs_a_plain_name() -> None:
-    with pytest.raises(ValueError, match="is not a payload name"):
-        hostscript.stdin("kubeconfig", {'a":"': "x"})
+        scripts.command("kubeconfig", {name: "x"}, user="root", timeout_seconds=1)
 
 
 @pytest.mark.parametrize("script", ALL)
 def test_only_the_last_line_of_a_script_makes_it_run(script: str) -> None:
-    text = hostscript.text(script)
-    assert text.endswith("\nmain\n"), "the last line is what makes the functions run"
+    assert scripts.text(script).endswith("\nmain\n")
     done = run(script, "")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("script", sorted(set(ALL) - set(hostscript.DELIVERED.values())))
+@pytest.mark.parametrize("script", sorted(set(ALL) - set(scripts.DELIVERED.values())))
 def test_a_script_that_stands_in_the_state_stays_small(script: str) -> None:
-    assert len(hostscript.stdin(script)) < 36_000, "the engine keeps it twice per Command"
+    assert len(scripts.stdin(script)) < 36_000, "the engine keeps it twice per Command"
 
 
-def test_what_is_sent_does_not_depend_on_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sent_depends_on_the_text_and_not_on_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = set()
     for now in (1, 1_000_000_000):
         monkeypatch.setattr("time.time", lambda now=now: now)
-        packed.add(hostscript.packed.__wrapped__("echo"))
+        packed.add(scripts.packed.__wrapped__("echo"))
     assert len(packed) == 1, "else every step runs again in every update"
+    assert len({scripts.digest(script) for script in ALL}) == len(ALL)
 
 
-def test_the_digest_follows_the_text() -> None:
-    assert len({hostscript.digest(script) for script in ALL}) == len(ALL)
+# ---- The payload ---------------------------------------------------------------------------------------
+
+
+def test_a_payload_arrives_byte_for_byte_and_one_that_is_not_there_is_empty() -> None:
+    secret = 'K10ab::server:p"w\\d\n$(id) äöü\n'
+    printed = 'payload config; printf "|%s|" "$(payload registries)$(payload other)"'
+    given = line({"config": secret, "registries": ""})
+    assert output("k3s-server", printed, PAYLOAD=given) == f"{secret}||"
+
+
+def test_no_secret_stands_in_the_command_text() -> None:
+    payload = {"config": "token: hunter2"}
+    assert "hunter2" not in scripts.stdin("k3s-agent", payload), "encoded, so no log shows it by chance"
+    assert "hunter2" not in scripts.command("k3s-agent", {}, user="root", timeout_seconds=1)
+
+
+def test_a_payload_needs_a_plain_name() -> None:
+    with pytest.raises(ValueError, match="is not a payload name"):
+        scripts.stdin("kubeconfig", {'a":"': "x"})
+
+
+# ---- A script that preflight delivers, and the Command that runs it ------------------------------------
+
+PREFLIGHT = scripts.text("preflight").rstrip().removesuffix("\nmain")
+SCRIPT = 'echo "ran with $(cat)$PAYLOAD"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the host keeps scripts; the agent's script is SCRIPT."""
+    digest = hashlib.sha256(SCRIPT.encode()).hexdigest()[:12]
+    monkeypatch.setattr(scripts, "text", lambda _: SCRIPT)
+    monkeypatch.setattr(scripts, "digest", lambda _: digest)
+    return tmp_path / "busbar"
+
+
+def keep(folder: Path, payload: dict[str, str]) -> None:
+    """Run what preflight does with its payload, on a host whose umask is the usual one."""
+    call = "set -euo pipefail; umask 022; DELIVERED_DIR=$1; keep_script"
+    subprocess.run(
+        ["bash", "-c", f"{PREFLIGHT}\n{call}", "bash", str(folder)],
+        env={"PAYLOAD": line(payload), "PATH": "/usr/bin:/bin"}, timeout=120, check=True,
+    )  # fmt: skip
+
+
+def deliver(folder: Path) -> Path:
+    """The file in which preflight has left the script of a worker."""
+    keep(folder, scripts.delivery("worker"))
+    [file] = folder.iterdir()
+    return file
+
+
+def launch(folder: Path, payload: str = '{"config":"eA=="}\n') -> subprocess.CompletedProcess[str]:
+    values = {"NODE_NAME": "gpu-1"}
+    text = scripts.command("k3s-agent", values, user="root", timeout_seconds=20, delivered=True)
+    return sh(text.replace(scripts.DELIVERED_DIR, str(folder)), payload)
+
+
+def test_what_preflight_kept_runs_with_the_payload_of_the_command_as_often_as_it_is_asked_for(
+    folder: Path,
+) -> None:
+    deliver(folder)
+    for _ in range(2):
+        assert launch(folder).stdout == 'ran with {"config":"eA=="}\n'
+
+
+def test_only_the_owner_reads_what_is_kept(folder: Path) -> None:
+    file = deliver(folder)
+    assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_a_script_that_is_not_there_is_named_and_nothing_runs(folder: Path) -> None:
+    done = launch(folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-2:] == [
+        f"busbar: gpu-1: this host does not have the script {scripts.identity('k3s-agent')}",
+        scripts.not_delivered("k3s-agent"),
+    ]
+
+
+@pytest.mark.parametrize("changed", [f"{SCRIPT}echo more\n", SCRIPT[:-2], ""])
+def test_a_script_that_is_not_the_one_of_the_digest_does_not_run_until_it_is_delivered_again(
+    folder: Path, changed: str
+) -> None:
+    deliver(folder).write_text(changed)
+    done = launch(folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert scripts.not_delivered("k3s-agent") in done.stderr.splitlines()
+    deliver(folder)
+    assert launch(folder).returncode == 0
+
+
+@pytest.mark.parametrize("payload", ["", '{"config":"eA'])
+def test_a_connection_that_breaks_before_the_payload_has_come_runs_nothing(
+    folder: Path, payload: str
+) -> None:
+    deliver(folder)
+    done = launch(folder, payload)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("role", ["lb", "server", "by hand"])
+def test_hosts_whose_commands_carry_their_scripts_keep_none(folder: Path, role: str) -> None:
+    keep(folder, scripts.delivery(role))
+    assert not folder.exists()
+
+
+# ---- Results -------------------------------------------------------------------------------------------
+
+BANNER = "Welcome to node {gpu-1}!\n\tLast login: {never}\n"
+
+
+@pytest.mark.parametrize("before", ["", BANNER, "loading modules... ", f"{BANNER}[ok] "])
+def test_what_a_login_prints_before_the_result_is_left_out(before: str) -> None:
+    assert scripts.script_result(f'{before}{{"node":"a","ready":true}}\n') == {"node": "a", "ready": True}
+
+
+@pytest.mark.parametrize("stdout", ["", "\n", BANNER, "[]", '{"node":', '"a"', "client-key-data: SECRET"])
+def test_an_output_without_a_result_is_refused_and_not_shown(stdout: str) -> None:
+    with pytest.raises(ValueError, match=r"^a script on a host exited 0 without a facts line$"):
+        scripts.script_result(stdout)
 
 
 @pytest.mark.parametrize(
@@ -122,3 +228,36 @@ def test_the_digest_follows_the_text() -> None:
 def test_json_of_any_text_is_json(text: str) -> None:
     made = json.loads(output("kubeconfig", 'json "$1"', text))
     assert made == text.replace("\a", ""), "control characters have no place in facts"
+
+
+# ---- Places and names that the program and the docs have too -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "value", "expected"),
+    [
+        ("k3s-server", "$K3S_AUTH_CONFIG", k3s.AUTH_CONFIG),
+        ("k3s-server", "$K3S_DATA_DIR/server/tls/server-ca.crt", haproxy.SERVER_CA_FILE),
+        ("k3s-agent", "$DELIVERED_DIR", scripts.DELIVERED_DIR),
+    ],
+)
+def test_scripts_and_program_use_the_same_places(script: str, value: str, expected: str) -> None:
+    assert output(script, f'echo "{value}"') == f"{expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [
+        ("haproxy", "STATE_DIR DELIVERED_DIR LOCK_FILE KUBECACHEDIR CONFIG KEEPALIVED"),
+        ("k3s-server", "K3S K3S_CONFIG_DIR K3S_DATA_DIR"),
+        ("nfs-server", "NFS_EXPORTS NFS_CONFIG NFS_STATE_DIR PACKAGE"),
+        ("preflight", "INFINIBAND"),
+    ],
+)
+def test_places_of_a_script_are_those_that_the_docs_name(script: str, names: str) -> None:
+    for name in names.split():
+        assert f"`{output(script, f'echo ${name}').strip()}" in DOCS, name
+
+
+def test_preflight_is_waited_for_as_long_as_its_programs_may_take() -> None:
+    assert int(output("preflight", "echo $((2 * NVIDIA_SMI_SECONDS + 6 * HEALTH_SECONDS))")) < SCRIPT_SECONDS

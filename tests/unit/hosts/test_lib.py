@@ -9,156 +9,37 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from busbar.hosts.scripts import text
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import Box, output, run
 
-BINARY = b"\x7fELF, as far as this test is concerned"
-SUM = hashlib.sha256(BINARY).hexdigest()
-
-
-def test_a_step_waits_for_the_one_before_it_on_the_same_host(tmp_path: Path) -> None:
-    earlier = 'exec 8>"$1"; flock 8; { sleep 1; echo earlier; } & exec 8>&-; '
-    text = output(
-        "haproxy", earlier + "LOCK_FILE=$1 LOCK_DEADLINE=30; acquire_lock; echo later", str(tmp_path / "l")
-    )
-    assert text.split() == ["earlier", "later"]
+# ---- One step at a time --------------------------------------------------------------------------------
 
 
-def test_a_step_whose_connection_breaks_while_it_waits_changes_nothing(tmp_path: Path) -> None:
-    lock, changed = tmp_path / "l", tmp_path / "changed"
-    waits = f'LOCK_FILE={lock} LOCK_DEADLINE=30; acquire_lock; touch "{changed}"'
-    script = tmp_path / "step.sh"
-    script.write_text(f"{text('haproxy').rstrip().removesuffix('main')}{waits}\n")
-    with lock.open("w") as held:
+def test_a_step_waits_for_the_one_before_it_on_the_same_host(box: Box) -> None:
+    earlier = "exec 8>$LOCK_FILE; flock 8; { sleep 1; echo earlier; } & exec 8>&-; "
+    printed = box.output("haproxy", f"{earlier} LOCK_DEADLINE=30; acquire_lock; echo later")
+    assert printed.split() == ["earlier", "later"]
+
+
+def test_a_step_whose_connection_breaks_while_it_waits_changes_nothing(box: Box) -> None:
+    step = f"LOCK_FILE={box.root}/lock LOCK_DEADLINE=30; acquire_lock; touch {box.root}/changed\n"
+    script = box.write("step.sh", text("haproxy").rstrip().removesuffix("main") + step)
+    with box.write("lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         # The shell stands for sshd: it starts `timeout` and ends.
-        subprocess.run(["sh", "-c", f"timeout 60 bash {script} 2>{tmp_path}/said & sleep 1"], check=True)
+        subprocess.run(["sh", "-c", f"timeout 60 bash {script} 2>{box.root}/said & sleep 1"], check=True)
     deadline = time.monotonic() + 30
-    said = tmp_path / "said"
-    while "the connection broke" not in said.read_text() and time.monotonic() < deadline:
+    while "the connection broke" not in box.read("said") and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert "the connection broke while it waited; no changes made" in said.read_text()
-    assert not changed.exists()
+    assert "the connection broke while it waited; no changes made" in box.read("said")
+    assert not box.has("changed")
 
 
-def test_write_file_writes_content_and_mode(tmp_path: Path) -> None:
-    file = tmp_path / "sub" / "config.yaml"
-    output("haproxy", 'printf "a: 1\n" | write_file "$1" 0600', str(file))
-    assert file.read_text() == "a: 1\n"
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_write_file_does_not_replace_an_equal_file(tmp_path: Path) -> None:
-    file = tmp_path / "unit"
-    output("haproxy", 'printf x | write_file "$1" 0644', str(file))
-    before = file.stat()
-    output("haproxy", 'printf x | write_file "$1" 0644', str(file))
-    assert file.stat().st_ino == before.st_ino, "a new file would look like a change"
-
-
-def test_write_file_tightens_a_mode_that_is_too_wide(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text("x")
-    file.chmod(0o644)
-    output("haproxy", 'printf x | write_file "$1" 0600', str(file))
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_write_file_leaves_nothing_else_behind(tmp_path: Path) -> None:
-    output("haproxy", 'printf x | write_file "$1" 0644; printf y | write_file "$1" 0644', str(tmp_path / "f"))
-    assert [path.name for path in tmp_path.iterdir()] == ["f"]
-
-
-def fetch(
-    url: str, wanted: str, path: Path, *, verb: str = "fetch", fails: bool = False, before: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run `fetch` or `prefetch` with a state folder beside the folder of `path`."""
-    state = path.parent.parent / "busbar"
-    state.mkdir(exist_ok=True)
-    places = f"STATE_DIR={state} DOWNLOADS_DIR={state}/downloads LOCK_FILE={state}/lock; {before}"
-    done = run("prepare", f'{places} {verb} "$1" "$2" "$3"', url, wanted, str(path))
-    assert (done.returncode != 0) == fails, done.stderr
-    return done
-
-
-def test_fetch_writes_a_file_with_the_right_checksum(tmp_path: Path) -> None:
-    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
-    source.write_bytes(BINARY)
-    fetch(f"file://{source}", SUM, target)
-    assert target.read_bytes() == BINARY
-
-
-def test_a_checksum_mismatch_stops_and_leaves_nothing(tmp_path: Path) -> None:
-    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
-    source.write_bytes(BINARY + b"tampered")
-    done = fetch(f"file://{source}", SUM, target, fails=True)
-    assert done.returncode != 0
-    assert "worker-1: checksum mismatch" in done.stderr
-    assert SUM in done.stderr, "what was expected"
-    assert list(target.parent.iterdir()) == []
-
-
-def test_an_unreachable_mirror_names_the_url_and_the_fix(tmp_path: Path) -> None:
-    done = fetch("file:///nowhere/k3s", SUM, tmp_path / "place/k3s", fails=True)
-    assert "download of file:///nowhere/k3s failed" in done.stderr
-    assert "k3s.base_url" in done.stderr
-    assert list((tmp_path / "place").iterdir()) == []
-
-
-def test_a_file_with_the_right_checksum_is_not_fetched_again(tmp_path: Path) -> None:
-    target = tmp_path / "place/k3s"
-    target.parent.mkdir()
-    target.write_bytes(BINARY)
-    fetch("file:///nowhere/k3s", SUM, target)
-
-
-def test_a_file_that_was_downloaded_ahead_lies_apart_until_it_is_fetched(tmp_path: Path) -> None:
-    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
-    source.write_bytes(BINARY)
-    fetch(f"file://{source}", SUM, target, verb="prefetch")
-    assert not target.exists()
-    source.unlink()
-    fetch(f"file://{source}", SUM, target)
-    assert target.read_bytes() == BINARY
-    assert list((tmp_path / "busbar/downloads").iterdir()) == []
-
-
-def test_a_file_that_was_downloaded_ahead_is_not_trusted(tmp_path: Path) -> None:
-    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
-    source.write_bytes(BINARY + b"tampered")
-    fetch(f"file://{source}", SUM, target, verb="prefetch")
-    assert "checksum mismatch" in fetch(f"file://{source}", SUM, target, fails=True).stderr
-
-
-def test_what_is_there_is_not_downloaded_ahead(tmp_path: Path) -> None:
-    target = tmp_path / "state" / "k3s"
-    target.parent.mkdir()
-    target.write_bytes(BINARY)
-    fetch("file:///nowhere/k3s", SUM, target, verb="prefetch")
-
-
-def test_a_download_ahead_leaves_half_of_the_free_space(tmp_path: Path) -> None:
-    full = "df() { echo 1; }; content_length() { echo 1; };"
-    done = fetch("file:///nowhere/k3s", SUM, tmp_path / "state/k3s", verb="prefetch", fails=True, before=full)
-    assert "larger than half of the free space" in done.stderr
-
-
-def test_fetch_waits_for_a_download_of_the_same_file_that_still_runs(tmp_path: Path) -> None:
-    source, target = tmp_path / "k3s", tmp_path / "state" / "k3s"
-    source.write_bytes(BINARY)
-    ends = f'sleep 1; mkdir "$DOWNLOADS_DIR"; mv {source} "$DOWNLOADS_DIR/{SUM}"'
-    running = f"(lock_download {SUM}; {ends}) & sleep 0.3;"
-    fetch("file:///nowhere/k3s", SUM, target, before=running)
-    assert target.read_bytes() == BINARY
-
-
-def test_poll_ends_at_its_deadline() -> None:
-    assert run("kubeconfig", "poll 1 false").returncode == 1
+# ---- Errors and waits ----------------------------------------------------------------------------------
 
 
 def test_a_script_is_strict_and_takes_umask_locale_and_path_from_no_login() -> None:
@@ -171,25 +52,62 @@ def test_a_script_is_strict_and_takes_umask_locale_and_path_from_no_login() -> N
     ]
 
 
-def test_die_names_host_error_and_fix() -> None:
-    done = run("kubeconfig", 'die "disk is full" "free some"')
-    assert (done.returncode, done.stderr) == (1, "busbar: worker-1: disk is full. Fix: free some\n")
+DIE = 'die "disk is full" "free some"'
 
 
-def test_an_error_inside_a_substitution_is_reported_once() -> None:
-    done = run(
-        "kubeconfig",
-        """trap 'on_error "$?" "$LINENO" "$BASH_COMMAND"' ERR; set -E
-           why() { die "no answer" "look"; }
-           value=$(why)
-           echo "$value reached" """,
-    )
-    assert done.returncode == 1
-    assert done.stderr == "busbar: worker-1: no answer. Fix: look\n"
-    assert done.stdout == ""
+@pytest.mark.parametrize("call", [DIE, f"why() {{ {DIE}; }}; value=$(why); echo reached"])
+def test_an_error_names_host_and_fix_once_also_inside_a_substitution(call: str) -> None:
+    trap = 'trap \'on_error "$?" "$LINENO" "$BASH_COMMAND"\' ERR; set -E; '
+    done = run("kubeconfig", trap + call)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "busbar: worker-1: disk is full. Fix: free some\n"
 
 
-class HalfAFile(BaseHTTPRequestHandler):
+def test_poll_ends_at_its_deadline() -> None:
+    assert run("kubeconfig", "poll 1 false").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "stopped"),
+    [
+        *((state, True) for state in ("inactive", "failed", "unknown")),
+        *((state, False) for state in ("active", "deactivating", "activating")),
+    ],
+)
+def test_a_unit_is_stopped_when_it_has_ended(state: str, stopped: bool) -> None:
+    unit = f"systemctl() {{ [[ $* == *--quiet* ]] || echo {state}; [[ {state} == active ]]; }}; "
+    done = run("k3s-server", unit + "timeout() { :; }; stop_unit k3s")
+    assert done.returncode == (0 if stopped else 1)
+    assert ("k3s did not stop" in done.stderr) is not stopped
+
+
+# ---- Files ---------------------------------------------------------------------------------------------
+
+
+def write(box: Box, content: str, mode: str = "0600") -> None:
+    box.output("haproxy", f"printf '{content}' | write_file $ROOT/sub/file {mode}")
+
+
+def test_write_file_writes_content_and_mode_and_leaves_nothing_else_behind(box: Box) -> None:
+    for content in ("a: 1\\n", "b: 2\\n"):
+        write(box, content)
+    assert (box.read("sub/file"), box.mode("sub/file")) == ("b: 2\n", 0o600)
+    assert [path.name for path in (box.root / "sub").iterdir()] == ["file"]
+
+
+def test_write_file_does_not_replace_an_equal_file_unless_its_mode_is_another(box: Box) -> None:
+    write(box, "x", "0644")
+    before = (box.root / "sub/file").stat()
+    write(box, "x", "0644")
+    assert (box.root / "sub/file").stat().st_ino == before.st_ino, "a new file would look like a change"
+    write(box, "x", "0600")
+    assert box.mode("sub/file") == 0o600
+
+
+# ---- Downloads -----------------------------------------------------------------------------------------
+
+
+class Mirror(BaseHTTPRequestHandler):
     """Sends the first half of a file and breaks off; the second half only to who asks for a range."""
 
     content = bytes(range(256)) * 400
@@ -217,55 +135,102 @@ class HalfAFile(BaseHTTPRequestHandler):
         """Nothing on stderr."""
 
 
+CONTENT = Mirror.content
+SUM = hashlib.sha256(CONTENT).hexdigest()
+FILE, PARTIAL = "place/k3s", f"place/.busbar-download.{SUM[:16]}"
+
+
 @pytest.fixture
 def broken_mirror() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), HalfAFile)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    HalfAFile.asked.clear()
+    Mirror.asked.clear()
     yield f"http://127.0.0.1:{server.server_address[1]}/images.tar.zst"
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-def test_a_download_that_breaks_off_is_continued_not_begun_again(broken_mirror: str, tmp_path: Path) -> None:
-    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "place/images.tar.zst"
-    fetch(broken_mirror, wanted, target)
-    assert target.read_bytes() == HalfAFile.content
-    assert HalfAFile.asked == [None, f"bytes={len(HalfAFile.content) // 2}-"]
-    assert [path.name for path in target.parent.iterdir()] == ["images.tar.zst"]
+def source(box: Box, content: bytes = CONTENT) -> str:
+    """The URL of a file with this content."""
+    file = box.write("source")
+    file.write_bytes(content)
+    return f"file://{file}"
+
+
+def fetch(box: Box, url: str, prelude: str = "") -> None:
+    """Download the file with the checksum of CONTENT."""
+    box.output("prepare", f"{prelude} fetch {url} {SUM} $ROOT/{FILE}")
+    assert (box.root / FILE).read_bytes() == CONTENT
+    assert [path.name for path in (box.root / FILE).parent.iterdir()] == ["k3s"]
+
+
+def prefetch(box: Box, url: str, prelude: str = "") -> None:
+    box.output("prepare", f"{prelude} prefetch {url} {SUM} $ROOT/{FILE}")
+
+
+def not_fetched(box: Box, url: str, call: str = "fetch") -> str:
+    """Why a file was not downloaded, of which nothing is left then."""
+    said = box.error("prepare", f"{call} {url} {SUM} $ROOT/{FILE}")
+    assert not [path for path in box.root.rglob("*") if path.parent.name == "place"]
+    return said
+
+
+def test_a_file_with_the_right_checksum_is_fetched_once(box: Box) -> None:
+    fetch(box, source(box))
+    fetch(box, "file:///nowhere/k3s")
+    prefetch(box, "file:///nowhere/k3s")
+
+
+def test_a_checksum_mismatch_stops_and_leaves_nothing(box: Box) -> None:
+    said = not_fetched(box, source(box, CONTENT + b"tampered"))
+    assert "worker-1: checksum mismatch" in said
+    assert f"expected {SUM}" in said
+
+
+def test_an_unreachable_mirror_names_the_url_and_the_fix(box: Box) -> None:
+    said = not_fetched(box, "file:///nowhere/k3s")
+    assert "download of file:///nowhere/k3s failed" in said and "k3s.base_url" in said
+
+
+def test_a_download_that_breaks_off_is_continued_not_begun_again(box: Box, broken_mirror: str) -> None:
+    fetch(box, broken_mirror)
+    assert Mirror.asked == [None, f"bytes={len(CONTENT) // 2}-"]
 
 
 def test_a_partial_file_is_begun_again_where_the_server_knows_no_ranges(
-    broken_mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    box: Box, broken_mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HalfAFile, "ranges", False)
-    wanted, target = hashlib.sha256(HalfAFile.content).hexdigest(), tmp_path / "place/images.tar.zst"
-    target.parent.mkdir()
-    (target.parent / f".busbar-download.{wanted[:16]}").write_bytes(HalfAFile.content[:100])
-    fetch(broken_mirror, wanted, target)
-    assert target.read_bytes() == HalfAFile.content
+    monkeypatch.setattr(Mirror, "ranges", False)
+    box.write(PARTIAL).write_bytes(CONTENT[:100])
+    fetch(box, broken_mirror)
 
 
 def test_the_size_of_a_download_is_asked_of_the_server(broken_mirror: str) -> None:
-    assert output("k3s-agent", 'content_length "$1"', broken_mirror) == str(len(HalfAFile.content))
+    assert output("k3s-agent", 'content_length "$1"', broken_mirror) == str(len(CONTENT))
     assert output("k3s-agent", 'content_length "$1"', "http://127.0.0.1:1/") == "0"
 
 
-def stopped(state: str) -> subprocess.CompletedProcess[str]:
-    """`stop_unit` on a unit that is in this state afterwards."""
-    systemctl = f"systemctl() {{ [[ $* == *--quiet* ]] || echo {state}; [[ {state} == active ]]; }}; "
-    return run("k3s-server", systemctl + "timeout() { :; }; stop_unit k3s")
+def test_a_file_that_was_downloaded_ahead_lies_apart_until_it_is_fetched(box: Box) -> None:
+    prefetch(box, source(box))
+    assert not box.has(FILE)
+    fetch(box, "file:///nowhere/k3s")
+    assert [*(box.root / "state/downloads").iterdir()] == []
 
 
-@pytest.mark.parametrize("state", ["inactive", "failed", "unknown"])
-def test_a_unit_that_has_ended_is_stopped(state: str) -> None:
-    assert stopped(state).returncode == 0
+def test_a_file_that_was_downloaded_ahead_is_not_trusted(box: Box) -> None:
+    url = source(box, CONTENT + b"tampered")
+    prefetch(box, url)
+    assert "checksum mismatch" in not_fetched(box, url)
 
 
-@pytest.mark.parametrize("state", ["active", "deactivating", "activating"])
-def test_a_unit_that_has_not_ended_is_not_stopped(state: str) -> None:
-    done = stopped(state)
-    assert done.returncode == 1
-    assert "k3s did not stop" in done.stderr
+def test_a_download_ahead_leaves_half_of_the_free_space(box: Box) -> None:
+    full = "df() { echo 1; }; content_length() { echo 1; }; prefetch"
+    assert "larger than half of the free space" in not_fetched(box, "file:///nowhere/k3s", full)
+
+
+def test_fetch_waits_for_a_download_of_the_same_file_that_still_runs(box: Box) -> None:
+    source(box)
+    ends = f"sleep 1; mkdir -p $DOWNLOADS_DIR; mv $ROOT/source $DOWNLOADS_DIR/{SUM}"
+    fetch(box, "file:///nowhere/k3s", f"(lock_download {SUM}; {ends}) & sleep 0.3;")
