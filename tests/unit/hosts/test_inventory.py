@@ -1,30 +1,30 @@
-"""The hosts of a cluster as preflight and the components see them."""
+"""The hosts of a cluster as preflight and the components see them: roles, login, addresses, proxy."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from busbar.config import load
-from busbar.hosts import k3s
-from busbar.hosts.inventory import Host, Inventory
-from tests.support.clusters import site
+from busbar.config import ConfigError, Ssh, load
+from busbar.hosts import k3s, proxy
+from busbar.hosts.inventory import Inventory, Login
+from tests.support.clusters import host_key, site
 
 
-def tls_sans(inventory: Inventory, server: Host) -> list[str]:
-    return k3s.tls_sans(inventory.cluster.k3s, server, inventory.api_address, inventory.load_balancers)
+def inventory(**sections: Any) -> Inventory:
+    return Inventory.of(load(site(**sections)))
+
+
+# ---- Hosts ---------------------------------------------------------------------------------------------
 
 
 def test_hosts_come_in_the_order_in_which_they_are_brought_up() -> None:
-    inventory = Inventory.of(load(site(load_balancers=2, servers=3, workers={"a": 1, "b": 1})))
-    assert [(host.role, host.name) for host in inventory.hosts] == [
-        ("lb", "lb-1"),
-        ("lb", "lb-2"),
-        ("server", "server-1"),
-        ("server", "server-2"),
-        ("server", "server-3"),
-        ("worker", "gpu-1"),
-        ("worker", "gpu-2"),
-    ]
+    hosts = inventory(load_balancers=2, servers=3, workers={"a": 1, "b": 1}).hosts
+    assert " ".join(f"{host.role}:{host.name}" for host in hosts) == (
+        "lb:lb-1 lb:lb-2 server:server-1 server:server-2 server:server-3 worker:gpu-1 worker:gpu-2"
+    )
 
 
 def test_a_host_has_the_common_login_unless_it_has_its_own() -> None:
@@ -37,43 +37,138 @@ def test_a_host_has_the_common_login_unless_it_has_its_own() -> None:
 def test_a_worker_without_a_pool_belongs_to_the_only_one() -> None:
     data = site(workers={"h100": 2})
     del data["hosts"]["workers"][1]["pool"]
-    inventory = Inventory.of(load(data))
-    assert [host.name for host in inventory.workers_of("h100")] == ["gpu-1", "gpu-2"]
-
-
-def test_a_pool_that_is_not_there_is_a_key_error() -> None:
+    made = Inventory.of(load(data))
+    assert [host.name for host in made.workers_of("h100")] == ["gpu-1", "gpu-2"]
     with pytest.raises(KeyError):
-        Inventory.of(load(site())).workers_of("h200")
+        made.workers_of("h200")
 
 
-def test_the_api_is_at_the_only_load_balancer() -> None:
-    assert Inventory.of(load(site())).api_endpoint == "https://192.0.2.1:6443"
-
-
-def test_the_api_is_at_the_shared_address_of_two_load_balancers() -> None:
-    inventory = Inventory.of(load(site(load_balancers=2, servers=1)))
-    assert inventory.api_address == "192.0.2.100"
-    in_certificate = ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
-    assert tls_sans(inventory, inventory.servers[0]) == in_certificate
-
-
-def test_the_api_is_at_the_site_s_own_endpoint_which_is_in_every_certificate() -> None:
-    inventory = Inventory.of(load(site(load_balancers=0, api_endpoint={"address": "K8s.example.org"})))
-    assert inventory.api_endpoint == "https://k8s.example.org:6443"
-    assert tls_sans(inventory, inventory.servers[1]) == ["k8s.example.org", "192.0.2.12", "server-2"]
-    assert inventory.fronts == inventory.servers
-
-
-def test_further_names_of_the_api_are_in_the_certificate_of_every_server_once() -> None:
-    data = site()
-    data.setdefault("k3s", {})["tls_san"] = ["api.Example.org", "192.0.2.1"]
-    inventory = Inventory.of(load(data))
-    for server in inventory.servers:
-        expected = ["192.0.2.1", server.address, server.name, "api.example.org"]
-        assert tls_sans(inventory, server) == expected
+@pytest.mark.parametrize(
+    ("sections", "endpoint", "names"),
+    [
+        ({}, "https://192.0.2.1:6443", ["192.0.2.1", "192.0.2.11", "server-1"]),
+        (
+            {"load_balancers": 2, "servers": 1},
+            "https://192.0.2.100:6443",
+            ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"],
+        ),
+        (
+            {"load_balancers": 0, "api_endpoint": {"address": "K8s.example.org"}},
+            "https://k8s.example.org:6443",
+            ["k8s.example.org", "192.0.2.11", "server-1"],
+        ),
+        (
+            {"k3s": {"sha256": {"amd64": "ab" * 32}, "tls_san": ["api.Example.org", "192.0.2.1"]}},
+            "https://192.0.2.1:6443",
+            ["192.0.2.1", "192.0.2.11", "server-1", "api.example.org"],
+        ),
+    ],
+)
+def test_the_certificate_of_a_server_has_the_address_of_the_api_and_its_own_names_once(
+    sections: dict[str, Any], endpoint: str, names: list[str]
+) -> None:
+    made = inventory(**sections)
+    assert made.api_endpoint == endpoint
+    found = k3s.tls_sans(made.cluster.k3s, made.servers[0], made.api_address, made.load_balancers)
+    assert found == names
+    assert made.fronts == (*made.load_balancers, *made.servers)
 
 
 def test_an_ipv6_address_has_brackets_in_the_endpoint() -> None:
     data = site()
     data["hosts"]["load_balancers"][0]["address"] = "2001:db8::1"
     assert Inventory.of(load(data)).api_endpoint == "https://[2001:db8::1]:6443"
+
+
+# ---- One login for preflight and for every step: key file, secret key or ssh-agent, and the bastion ----
+
+SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"
+
+
+def login(project: Path | None = None, **ssh: Any) -> Login:
+    key = {"private_key": SECRET, "private_key_password": "pw"}
+    return Login.of(Ssh.model_validate(ssh), project=project, **key)
+
+
+@pytest.mark.parametrize(
+    ("ssh", "key", "password", "agent"),
+    [
+        ({}, SECRET, "pw", False),
+        ({"key_file": "id"}, "of the file", "pw", False),
+        ({"agent": True}, None, None, True),
+    ],
+)
+def test_the_key_is_that_of_the_file_or_the_secret_or_of_the_agent(
+    tmp_path: Path, ssh: dict[str, Any], key: str | None, password: str | None, agent: bool
+) -> None:
+    (tmp_path / "id").write_text("of the file")
+    found = login(**ssh)
+    assert found.key_text(tmp_path) == key
+    assert (found.private_key_password, found.uses_agent) == (password, agent)
+    assert found.private_key == (None if ssh else SECRET)
+
+
+def test_a_relative_key_file_starts_at_the_project_folder_where_that_is_known(tmp_path: Path) -> None:
+    assert login(tmp_path, key_file="id").key_file == str(tmp_path / "id")
+    assert login(key_file="id").key_file == "id"
+
+
+def test_a_key_file_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ssh\.key_file: 'id' cannot be read: No such file"):
+        login(key_file="id").key_text(tmp_path)
+
+
+def test_the_bastion_belongs_to_the_login() -> None:
+    bastion = login(agent=True, bastion={"address": "192.0.2.200", "host_key": host_key("bastion")}).bastion
+    assert bastion is not None
+    assert (bastion.address, bastion.user, bastion.port) == ("192.0.2.200", "root", 22)
+
+
+# ---- What hosts reach through the proxy of the site, and what directly ---------------------------------
+
+URL = "http://proxy.example.com:3128"
+FRONTS = ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "192.0.2.12", "192.0.2.13"]
+WORKERS = ["198.18.0.2", "198.18.0.3"]
+
+
+def behind_proxy(*no_proxy: str) -> Inventory:
+    return inventory(load_balancers=2, http_proxy={"url": URL, "no_proxy": [*no_proxy]})
+
+
+def direct(of: Inventory, *, of_servers: bool = False) -> list[str]:
+    return proxy.environment(of, of_servers=of_servers)["no_proxy"].split(",")
+
+
+def test_hosts_reach_each_other_the_api_the_pods_and_the_services_directly() -> None:
+    loopback = ["localhost", "127.0.0.1", "::1"]
+    others = ["10.44.0.0/14", "10.43.0.0/16", ".svc", ".cluster.local", "registry.example.com"]
+    of_the_site = behind_proxy("registry.example.com")
+    assert direct(of_the_site, of_servers=True) == [*loopback, *FRONTS, *WORKERS, *others]
+    assert direct(of_the_site) == [*loopback, *FRONTS, *others]
+
+
+def test_a_network_stands_for_the_hosts_in_it_so_that_another_worker_changes_nothing() -> None:
+    known = behind_proxy("192.0.2.0/24", "198.18.0.0/15")
+    assert not {*FRONTS, *WORKERS} & {*direct(known, of_servers=True)}
+
+
+def test_a_domain_stands_for_the_names_in_it_and_a_name_for_no_other() -> None:
+    given = site(http_proxy={"url": URL, "no_proxy": [".Site.example", "a.org"]})
+    given["hosts"]["servers"][0]["address"] = "data.org"
+    given["hosts"]["workers"][0]["address"] = "gpu-1.site.example"
+    found = direct(Inventory.of(load(given)), of_servers=True)
+    assert {".site.example", WORKERS[1], "data.org"} <= {*found}
+    assert "gpu-1.site.example" not in found
+
+
+def test_curl_and_apt_get_the_variables_that_they_read_and_k3s_those_in_upper_case() -> None:
+    given = proxy.environment(behind_proxy())
+    assert (given["http_proxy"], given["https_proxy"]) == (URL, URL)
+    assert proxy.payload(given)["proxy"].splitlines() == [
+        *("# Written by busbar", "[Service]", f"Environment=HTTP_PROXY={URL}"),
+        *(f"Environment=HTTPS_PROXY={URL}", f"Environment=NO_PROXY={given['no_proxy']}"),
+    ]
+
+
+def test_without_a_proxy_nothing_is_added() -> None:
+    assert proxy.environment(inventory()) == {} == proxy.payload({})
