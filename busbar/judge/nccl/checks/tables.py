@@ -9,7 +9,15 @@ from busbar.judge.checks import job_check
 from busbar.judge.nccl.checks.context import Check, Context, failed, passed, result, unknown
 from busbar.judge.nccl.log.known import KnownLine
 from busbar.judge.nccl.log.patterns import BYTES
-from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Run, number, rounding
+from busbar.judge.nccl.log.records import (
+    Banner,
+    LogLine,
+    Measurement,
+    Preamble,
+    Run,
+    number,
+    rounding,
+)
 from busbar.judge.nccl.log.tables import IN_PARTS, WHOLE, from_name, infer, is_scaled
 from busbar.judge.nccl.units import exact
 
@@ -29,7 +37,8 @@ def source(context: Context) -> Check:
     if log.form:
         fix = "give the program's own output as text, .gz or .zst"
         return unknown("source.unread_form", f"the log is {log.form}, which is not read", fix=fix)
-    if any(r.has_several_programs for r in log.runs if not r.rows):
+    without_rows = [log.dangling or Preamble(), *(r.preamble for r in log.runs if not r.rows)]
+    if any(preamble.has_several_programs for preamble in without_rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
         return failed("source.several_programs", reason)

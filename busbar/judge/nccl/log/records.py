@@ -151,6 +151,12 @@ class Preamble:
         """The ranks of the device list."""
         return [r.rank for r in self.ranks]
 
+    @property
+    def has_several_programs(self) -> bool:
+        """Whether two programs wrote it: a rank, a banner or a name occurs twice."""
+        ranks = [(r.group, r.rank) for r in self.ranks]
+        return len(set(ranks)) < len(ranks) or self.repeats > 0
+
 
 @dataclass
 class Run:
@@ -258,10 +264,9 @@ class Run:
 
     @property
     def has_several_programs(self) -> bool:
-        """Whether two programs wrote into one table: a rank, a preamble or a row occurs twice."""
-        ranks = [(r.group, r.rank) for r in self.preamble.ranks]
+        """Whether two programs wrote into one table: something before it or a row occurs twice."""
         repeated = self.has_repeated_rows and not self.is_picked
-        return len(set(ranks)) < len(ranks) or repeated or self.preamble.repeats > 0
+        return repeated or self.preamble.has_several_programs
 
     @property
     def is_picked(self) -> bool:

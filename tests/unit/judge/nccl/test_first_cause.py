@@ -279,3 +279,59 @@ def test_a_warning_is_no_cause_where_rows_were_measured_and_nothing_failed() -> 
     made = Made()
     made.info = [WARNING]
     assert not judge(made.lines(), WANT).diagnoses
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (
+            "Spotllm:73025:73112 [0] graph/search.cc:719 NCCL WARN XML Import Channel : dev 1 not found.",
+            "topology-file-damaged",
+        ),
+        (
+            "2a8874e7d1e6:2196:2275 [1] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found",
+            "topology-file-damaged",
+        ),
+        (
+            "node23:12098:12141 [2] transport/nvls.cc:244 NCCL WARN Cuda failure 1 'invalid argument'",
+            "nvls-multicast",
+        ),
+        (
+            "gpu47:4962:5097 [1] transport/nvls.cc:223 NCCL WARN Cuda failure 999 'unknown error'",
+            "nvls-multicast",
+        ),
+        (
+            "gcn75:2336636:2336906 [0] enqueue.cc:58 NCCL WARN Cuda failure 'named symbol not found'",
+            "no-kernel-image",
+        ),
+        (
+            "nid006352:34157:34217 [1] net.cc:626 NCCL WARN Error: network AWS Libfabric not found.",
+            "no-network",
+        ),
+        (
+            "ip-172-31-3-90:1929:1937 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN "
+            "NET/OFI OFI fi_getinfo() call failed: No data available",
+            "ofi-plugin-not-initialized",
+        ),
+        (
+            "ncclSocketInit: connecting to address  with family 0 is neither AF_INET(2) nor AF_INET6(10)",
+            "address-garbled",
+        ),
+    ],
+)
+def test_a_line_of_a_public_report_is_named_by_its_rule(line: str, name: str) -> None:
+    ended = "gpu-b: Test NCCL failure common.cu:1279 'unhandled system error / '"
+    first = judge([*hung(), line, ended], WANT).diagnoses[0]
+    assert (first.name, first.role, first.evidence) == (name, "first-cause", line)
+
+
+def test_a_refused_ssh_is_the_cause_of_a_worker_that_was_lost_before_the_start() -> None:
+    refused = "ssh: connect to host worker-1 port 22: Connection refused"
+    lost = "PRTE has lost communication with a remote daemon."
+    assert judge([refused, lost], WANT).diagnoses[0].name == "connection-refused"
+    assert judge([refused, *started(), lost], WANT).diagnoses[0].name == "worker-lost"
+
+
+def test_ranks_that_all_are_rank_0_are_named_where_no_table_was_printed() -> None:
+    listed = next(line for line in started() if line.startswith("#  Rank  0"))
+    assert judge(["# Using devices", *[listed] * 8], WANT).diagnoses[0].name == "mpi-not-effective"
