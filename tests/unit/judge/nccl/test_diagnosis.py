@@ -29,7 +29,7 @@ OTHER_FORMS = {
     "prterun noticed that process rank 3 with PID 9 on node w1 exited on signal 11 (Segmentation).": "crash",
     "./run.sh: line 4: 123 Segmentation fault      (core dumped) all_reduce_perf -b 8": "crash",
     "[worker-1:57   :0:57] Caught signal 11 (Segmentation fault: address not mapped)": "crash",
-    "terminate called after throwing an instance of 'std::runtime_error'": "crash",
+    "terminate called after throwing an instance of 'std::runtime_error'": "rank-failed",
     " .. worker-1 pid 41: Test failure common.cu:1012": "test-failure",
     "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic": "link-error",
 }

@@ -317,6 +317,17 @@ def test_a_warning_is_no_cause_where_rows_were_measured_and_nothing_failed() -> 
             "ncclSocketInit: connecting to address  with family 0 is neither AF_INET(2) nor AF_INET6(10)",
             "address-garbled",
         ),
+        ("[rank2]: Cuda failure 802 'system not yet initialized'", "gpu-system-not-ready"),
+        (
+            "gpu2-ru7:2143:2561 [1] include/shm.h:28 NCCL WARN "
+            "Call to posix_fallocate failed : No space left on device",
+            "shm-too-small",
+        ),
+        (
+            "z-pc:909608:910337 [0] transport/p2p.cc:238 NCCL WARN failed to open CUDA IPC handle : "
+            "217 peer access is not supported between these two devices",
+            "p2p-not-available",
+        ),
     ],
 )
 def test_a_line_of_a_public_report_is_named_by_its_rule(line: str, name: str) -> None:
@@ -335,3 +346,36 @@ def test_a_refused_ssh_is_the_cause_of_a_worker_that_was_lost_before_the_start()
 def test_ranks_that_all_are_rank_0_are_named_where_no_table_was_printed() -> None:
     listed = next(line for line in started() if line.startswith("#  Rank  0"))
     assert judge(["# Using devices", *[listed] * 8], WANT).diagnoses[0].name == "mpi-not-effective"
+
+
+def test_an_abort_is_an_echo_of_what_another_process_saw() -> None:
+    timed_out = line_of(rule("ib-retry-exceeded"))
+    aborts = [
+        "terminate called after throwing an instance of 'std::runtime_error'",
+        "[neutron-nvidia:820212] *** Process received signal ***",
+        "[neutron-nvidia:820212] Signal: Aborted (6)",
+        "prterun noticed that process rank 1 with PID 820212 on node neutron-nvidia exited on",
+        "signal 6 (Aborted).",
+    ]
+    found = judge([*started(), *aborts, timed_out], WANT).diagnoses
+    assert [(d.name, d.role) for d in found] == [
+        ("ib-retry-exceeded", "first-cause"),
+        ("rank-failed", "echo"),
+    ]
+    assert judge([*started(), "[w:1] Signal: Bus error (7)", timed_out], WANT).diagnoses[0].name == "crash"
+
+
+def test_a_bus_error_is_blamed_on_shared_memory() -> None:
+    line = "[09677202c889:5283 :0:5704] Caught signal 7 (Bus error: nonexistent physical address)"
+    assert "/dev/shm" in cause_of("crash", [*started(), line])
+
+
+def test_a_warning_behind_which_nccl_goes_on_stands_behind_the_one_that_ends_it() -> None:
+    text = "Could not find a path for pattern 4, falling back to simple order"
+    path = f"GENOA-06:4766:4781 [1] graph/search.cc:1135 NCCL WARN {text}"
+    cuda = "GENOA-06:4766:4766 [1] enqueue.cc:1500 NCCL WARN Cuda failure 1 'invalid argument'"
+    ended = "GENOA-06: Test NCCL failure common.cu:392 'unhandled cuda error / '"
+    names = [d.name for d in judge([*hung(), path, cuda, ended], WANT).diagnoses]
+    assert names == ["cuda-failure", "no-path-in-topology", "test-failure"]
+    older = "GENOA-06:4766:4780 [0] NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856"
+    assert "older than the GPU" in cause_of("cuda-failure", [*hung(), older, cuda, ended])
