@@ -131,10 +131,9 @@ def _options(
 
 def _add_engine_commands(app: typer.Typer, groups: dict[str, typer.Typer]) -> None:
     """Add the engine's commands, hidden, to the groups of this command line."""
-    if "" in groups:
-        for name in ("wait", "remove"):
-            groups[name] = typer.Typer(help="What the engine runs.", no_args_is_help=True)
-            app.add_typer(groups[name], name=name, hidden=True)
+    for name in ("wait", "remove"):
+        groups[name] = typer.Typer(help="What the engine runs.", no_args_is_help=True)
+        app.add_typer(groups[name], name=name, hidden=True)
     for words, command in ENGINE_COMMANDS.items():
         group, _, name = words.rpartition(" ")
         if group in groups:

@@ -60,14 +60,14 @@ def parse(text: str) -> dict[str, Any]:
     return parsed
 
 
-def find_context(parsed: Mapping[str, Any], name: str | None = None, cluster: str | None = None) -> Context:
-    """The context called `name` (default: the current one) on its `cluster` or another. Raises ValueError."""
+def find_context(parsed: Mapping[str, Any], name: str | None) -> Context:
+    """The context called `name`, or the current one. Raises ValueError."""
     name = name or parsed.get("current-context") or ""
     chosen = entry(parsed, "context", name)
     if chosen is None:
         known = [str(each.get("name")) for each in parsed.get("contexts") or () if isinstance(each, dict)]
         raise ValueError(f"the kubeconfig has no context {name!r}; it has: {', '.join(known) or 'none'}")
-    cluster = cluster or chosen.get("cluster") or ""
+    cluster = chosen.get("cluster") or ""
     target = entry(parsed, "cluster", cluster)
     if target is None or not target.get("server"):
         raise ValueError(f"the kubeconfig has no cluster {cluster!r} with a server")

@@ -30,8 +30,9 @@ _OUR_MANAGERS = ("busbar", "", "ancient-changes")
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"
 _SERVER = "node-role.kubernetes.io/etcd"
+VOTER = "EtcdIsVoter"
 # Conditions that are good signs: of Kubernetes, and of K3s on a server.
-_GOOD = ("Ready", "EtcdIsVoter")
+_GOOD = ("Ready", VOTER)
 # NVSentinel's conditions have the name of a check as their type, and this after it as their reason
 # (platform-connectors/pkg/connectors/kubernetes/process_node_events.go).
 _OF_NVSENTINEL = "IsNotHealthy"
@@ -340,9 +341,6 @@ def without_node(*hosts: str) -> Finding:
     return Finding(
         (names,), "no Node in the cluster", Fix(command=("up", STACK, "--converge", names)), kind="drift"
     )
-
-
-VOTER = "EtcdIsVoter"
 
 
 def ask_servers(kubeconfig: str, servers: Iterable[str]) -> list[Finding]:

@@ -25,6 +25,8 @@ RECORD = "busbar-taints"
 _CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 _KEY = "taints"
 SECONDS = 300.0
+# Reason and text of an Event.
+_ENDED = ("BusbarQuarantineEnded", "no quarantine any more")
 
 
 class TaintsSpec(StrictModel):
@@ -68,11 +70,7 @@ def apply(
         if not _is_noted(node, reason, cordon=cordon):
             is_changed = True
             write(partial(_note, api, node, reason, hooks, cordon=cordon))
-            what = (
-                ("BusbarQuarantine", reason)
-                if reason
-                else ("BusbarQuarantineEnded", "no quarantine any more")
-            )
+            what = ("BusbarQuarantine", reason) if reason else _ENDED
             nodes.record_event(api, node.name, *what, progress, is_bad=bool(reason))
         if is_changed:
             changed.append(node.name)
