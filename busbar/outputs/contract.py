@@ -205,7 +205,6 @@ def summarize(
     *,
     verdict_file: str | None = None,
     config_map: str | None = None,
-    measured_at: str | None = None,
     record: Record | None = None,
 ) -> dict[str, Any]:
     """A PoolResult as JSON values, with `format`, from the JSON object of busbar.judge.nccl.verdict.
@@ -220,7 +219,7 @@ def summarize(
     found = {
         "verdict": verdict.get("verdict") if consistent else "unknown",
         "reasons": verdict.get("reasons") or (),
-        "measured_at": record.measured_at if record else measured_at,
+        "measured_at": record.measured_at if record else None,
         "nodes_measured": record.nodes if record and verdict.get("busbw_gbps") is not None else None,
         "judge": verdict.get("judge"),
         "busbar_version": verdict.get("busbar_version"),

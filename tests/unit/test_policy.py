@@ -30,7 +30,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def outputs(verdict: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    result = {**summarize(verdict, measured_at=(NOW - timedelta(days=3)).isoformat()), **changes}
+    result = {**summarize(verdict), "measured_at": (NOW - timedelta(days=3)).isoformat(), **changes}
     return build_outputs(load(site()), cluster_id="a1", versions={}, facts={}, results={"h100": result})
 
 

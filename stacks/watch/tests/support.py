@@ -34,9 +34,10 @@ def outputs(
         versions={"k3s": "v1.35.6+k3s1"},
         facts=facts or {f"gpu-{i}": {"gpus": 8, "rails": HCAS} for i in (1, 2)},
         results={
-            "h100": summarize(
-                verdict or passing(), config_map="nccl/nccl-h100-result-1", measured_at=MEASURED_AT
-            )
+            "h100": {
+                **summarize(verdict or passing(), config_map="nccl/nccl-h100-result-1"),
+                "measured_at": MEASURED_AT,
+            }
         },
     )
 

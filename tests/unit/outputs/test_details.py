@@ -24,7 +24,7 @@ def details(verdict: dict[str, Any]) -> Any:
         load(site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"})),
         versions={},
         facts={"gpu-1": {"gpus": 8, "rails": 8}},
-        results={"h100": summarize(verdict, measured_at="2026-11-23T01:02:03Z")},
+        results={"h100": {**summarize(verdict), "measured_at": "2026-11-23T01:02:03Z"}},
     )
     return json.loads(json.loads(built["details"]))
 

@@ -18,7 +18,7 @@ from tests.support import kube_site
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 
-PRINTED = json.dumps(summarize(passing(), config_map="ns/x", measured_at="2026-11-23T01:02:03Z"))
+PRINTED = json.dumps(summarize(passing(), config_map="ns/x"))
 
 
 class Update:

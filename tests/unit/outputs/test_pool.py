@@ -60,9 +60,8 @@ def test_a_passing_verdict_is_read_back_with_its_numbers() -> None:
     assert pool.simulated is None
 
 
-def test_a_result_tells_when_it_was_measured_and_which_busbar_judged_it() -> None:
-    printed = summarize(passing(), measured_at="2026-11-23T01:02:03Z")
-    assert (printed["measured_at"], printed["busbar_version"]) == ("2026-11-23T01:02:03Z", __version__)
+def test_a_result_tells_which_busbar_judged_it() -> None:
+    assert summarize(passing())["busbar_version"] == __version__
 
 
 def test_the_curve_is_the_smaller_of_out_of_place_and_in_place_at_each_size() -> None:

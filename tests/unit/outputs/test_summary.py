@@ -32,8 +32,8 @@ def _outputs(
         verdict or passing(),
         verdict_file=f"{folder}/h100/verdict.json",
         config_map="ns/nccl",
-        measured_at="2026-11-23T01:02:03Z",
     )
+    result["measured_at"] = "2026-11-23T01:02:03Z"
     built = build_outputs(
         load(site()),
         versions={"k3s": "v1.35.6+k3s1", "gpu_operator": None},
