@@ -1,7 +1,7 @@
 """Read the output of nccl-tests and NCCL, and judge it against what the hardware can do.
 
 Data flow one way: expected, log -> checks -> diagnose -> verdict -> report; each package imports only the
-ones before it. judgement.py puts them together.
+ones before it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from busbar.judge.checks import JobOutcome
     from busbar.judge.nccl.expected.expectation import Expectation
-    from busbar.judge.nccl.judgement import judge, judge_log, tables
     from busbar.judge.nccl.log.reader import read_file, read_lines
-    from busbar.judge.nccl.verdict import Verdict
+    from busbar.judge.nccl.verdict import Verdict, judge, judge_log, tables
 
 __all__ = ["Expectation", "JobOutcome", "Verdict", "judge", "judge_log", "read_file", "read_lines", "tables"]
 
 _MODULES = {
     "Expectation": "expected.expectation",
     "JobOutcome": "checks.context",
-    "Verdict": "verdict",
-    **dict.fromkeys(("judge", "judge_log", "tables"), "judgement"),
+    **dict.fromkeys(("Verdict", "judge", "judge_log", "tables"), "verdict"),
     **dict.fromkeys(("read_file", "read_lines"), "log.reader"),
 }
 

@@ -22,9 +22,9 @@ from busbar.fabric.diagnosis.stages import StageLog
 from busbar.fabric.localise import Group
 from busbar.judge.archive import JOB, LOG, SOURCE, Archive, Record
 from busbar.judge.nccl import Verdict
-from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.log.records import Run, number
 from busbar.judge.nccl.log.tables import infer
+from busbar.judge.nccl.verdict import judge_archive
 from busbar.models import OutputModel
 from busbar.preflight.report import Report
 from busbar.writing import write_whole

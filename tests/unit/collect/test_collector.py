@@ -16,8 +16,7 @@ from busbar.collect.spec import CollectSpec
 from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
 from busbar.judge.nccl.expected import JUDGE
-from busbar.judge.nccl.judgement import judge_archive
-from busbar.judge.nccl.verdict import SCHEMA
+from busbar.judge.nccl.verdict import SCHEMA, judge_archive
 from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob as manifests
 from busbar.outputs.contract import summarize

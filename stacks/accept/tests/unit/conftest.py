@@ -15,8 +15,8 @@ from busbar.config.stackfile import StackFile
 from busbar.fabric.diagnosis import stages
 from busbar.judge.archive import Archive
 from busbar.judge.nccl import Expectation, judge_log, read_lines
-from busbar.judge.nccl.judgement import judge_archive
 from busbar.judge.nccl.log.reader import ParsedLog
+from busbar.judge.nccl.verdict import judge_archive
 from stacks.accept.package import commands, document, evidence, running
 from stacks.accept.package.document import NAMESPACE, sign
 from stacks.accept.package.evidence import LOG_FILES, Machines, Parts

@@ -18,7 +18,7 @@ from busbar.fabric.slurm import keep, why_unusable
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
 from busbar.judge.archive import Archive
-from busbar.judge.nccl.judgement import judge_archive
+from busbar.judge.nccl.verdict import judge_archive
 from busbar.manifests import sbatch
 from busbar.manifests.launcher import LAUNCHER
 from stacks.slurm.package import job, measure
