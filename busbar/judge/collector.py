@@ -9,8 +9,7 @@ from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive
-from busbar.judge.checks import JobOutcome
-from busbar.judge.verdict import Verdict
+from busbar.judge.checks import JobOutcome, Verdict
 from busbar.zstd import ZstdError, ZstdFile
 
 _PROGRESS_LINES = 20_000

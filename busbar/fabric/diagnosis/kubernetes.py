@@ -25,8 +25,8 @@ from busbar.fabric.measure.plan import plan_pool, unusable
 from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
 from busbar.hosts.inventory import Inventory
 from busbar.judge.archive import JobOutcome
+from busbar.judge.checks import Verdict
 from busbar.judge.collector import JobNeverStarted
-from busbar.judge.verdict import Verdict
 from busbar.kube import pods as kube_pods
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.nodes import NODES

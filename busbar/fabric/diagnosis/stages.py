@@ -20,10 +20,9 @@ from busbar.config.cluster import MeasuredPool, NcclSettings
 from busbar.fabric.localise import Group, Kind, Known, Places, Stage, expected_busbw, plan
 from busbar.fabric.localise.groups import GOOD
 from busbar.judge.archive import Archive, JobOutcome
-from busbar.judge.checks import Overall
+from busbar.judge.checks import Overall, Verdict
 from busbar.judge.collector import Collector, Job
 from busbar.judge.nccl import Expectation, judge_log, read_lines
-from busbar.judge.verdict import Verdict
 from busbar.kube.wait import Clock, Deadline, ProgressCallback
 from busbar.manifests import groups as script
 from busbar.manifests import nccljob

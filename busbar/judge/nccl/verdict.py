@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from busbar import __version__
-from busbar.judge import verdict
+from busbar.judge import checks as shared
 from busbar.judge.archive import Archive, Record
 from busbar.judge.checks import JobOutcome, Overall, Status
 from busbar.judge.nccl.checks import run_all
@@ -31,7 +31,7 @@ SCHEMA: Literal[3] = 3
 """Version of the verdict and of the record beside it. Those before 3 are of a busbar before 1.0."""
 
 
-class Verdict(verdict.Verdict):
+class Verdict(shared.Verdict):
     """The whole judgement of one log."""
 
     schema_: Literal[3] = Field(default=SCHEMA, alias="schema")
@@ -122,7 +122,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     names = sorted(evidence.network_names)
     used = Counter(device for devices in evidence.rails.values() for device in devices)
     return Verdict(
-        **verdict.conclusion(checks),
+        **shared.conclusion(checks),
         **of_headline,
         collectives=context.results,
         ranks=len(known.ranks) if known else context.ranks,

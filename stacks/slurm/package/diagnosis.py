@@ -10,7 +10,7 @@ from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import StageCollector, StageLog, Work, with_rings
 from busbar.fabric.measure import CannotMeasure
 from busbar.fabric.slurm import JobSpec, SlurmJob, why_unusable
-from busbar.judge.verdict import Verdict
+from busbar.judge.checks import Verdict
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests import sbatch
 from busbar.manifests.ncclrun import nccl_run

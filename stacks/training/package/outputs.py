@@ -13,9 +13,9 @@ from rich.table import Table
 
 from busbar.frame import StackOutputs, headline
 from busbar.judge.archive import VERDICT
+from busbar.judge.checks import read_verdict
 from busbar.judge.nccl.units import duration, gbps, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, styled, table
-from busbar.judge.verdict import read_verdict
 from busbar.models import number
 from busbar.outputs.summary import NOT_MEASURED
 from stacks.training.capability import GATE

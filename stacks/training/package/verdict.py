@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from busbar.judge import verdict
+from busbar.judge import checks as shared
 from busbar.judge.checks import Check as Check
-from busbar.judge.checks import JobOutcome, Status, by_status, job_check, run_all
+from busbar.judge.checks import JobOutcome, Status, by_status, conclusion, job_check, run_all
 from busbar.judge.nccl.checks.context import Check as NcclCheck
 from busbar.judge.nccl.checks.context import build
 from busbar.judge.nccl.checks.setup import gdrdma, mnnvl, nccl_version, plugin, rails
@@ -27,7 +27,6 @@ from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.reader import Proof
 from busbar.judge.nccl.log.records import Banner, LogLine, Preamble, Rank
 from busbar.judge.nccl.log.records import Run as Table
-from busbar.judge.verdict import conclusion
 from busbar.models import OutputModel
 from stacks.training.package import log as records
 from stacks.training.package.log import Attempt, Checkpoint, Timing, TrainingLog
@@ -343,7 +342,7 @@ CHECKS: tuple[Callable[[Run], Check | None], ...] = (
 )  # fmt: skip
 
 
-class Measured(verdict.Verdict):
+class Measured(shared.Verdict):
     """The part of a verdict that is exported. Times in seconds (medians), bandwidths in GB/s; None: unknown.
 
     `allreduce_share` is the time of the all-reduce as a part of the step, `exposed_share` the part of the

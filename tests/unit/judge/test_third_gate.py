@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE, verdict
+from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE, checks
 from busbar.judge.archive import Archive
 from busbar.judge.checks import Check, JobOutcome, by_status, job_check, run_all
 from busbar.judge.collector import Collector, JobNeverStarted, LogLost
@@ -15,7 +15,7 @@ START, END = f"{FIRST_LINE}\n".encode(), f"{LAST_LINE} 0\n".encode()
 ROW = b"row 42\n"
 
 
-class Verdict(verdict.Verdict):
+class Verdict(checks.Verdict):
     checks: list[Check]
 
 
@@ -80,7 +80,7 @@ class Gate(Collector[list[bytes], Verdict]):
 
     def judge(self, log: list[bytes], outcome: JobOutcome, missing: Sequence[str] = ()) -> Verdict:
         found = run_all(GATES, {"rows": log, "outcome": outcome, "missing": missing})
-        return Verdict(schema=1, checks=found, **verdict.conclusion(found))
+        return Verdict(schema=1, checks=found, **checks.conclusion(found))
 
     def progress_text(self, line: bytes) -> str | None:
         return line.decode().strip() if line.startswith(b"row") else None

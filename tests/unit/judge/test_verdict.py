@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.judge.checks import Check, Status, job_check
+from busbar.judge.checks import Check, Status, Verdict, conclusion, job_check, read_verdict
 from busbar.judge.checks import JobOutcome as Outcome
-from busbar.judge.verdict import Verdict, conclusion, read_verdict
 
 
 def checks(*statuses: Status) -> list[Check]:
