@@ -77,7 +77,6 @@ def test_an_architecture_without_a_checksum_is_left_out_of_the_values(tmp_path: 
             f"{BINARY}  k3s\n".encode(),
             r"k3s.images\[0\]: the checksum of '.*/system.tar.zst' is unknown",
         ),
-        (WITH_FILE, b"<html>404</html>\n", "line 1 of 'sums.txt' is not in the format of sha256sum"),
         (WITH_FILE, f"{BINARY} k3s\n".encode(), "line 1 of 'sums.txt' is not in the format of sha256sum"),
         (
             WITH_FILE,
@@ -100,10 +99,7 @@ def test_an_absent_checksums_file_is_not_taken_for_a_missing_checksum(tmp_path: 
         files.read_checksums(K3s.model_validate(WITH_FILE), tmp_path)
 
 
-# ---- Files beside the stack file -----------------------------------------------------------------------
-
-
-def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_given(tmp_path: Path) -> None:
+def test_the_files_that_a_stack_names_are_looked_at_when_its_folder_is_given(tmp_path: Path) -> None:
     (tmp_path / "id.pub").write_text("ssh-ed25519 AAAA me\n")
     data = site(
         ssh={"key_file": "id.pub"},
@@ -115,26 +111,3 @@ def test_the_files_beside_the_stack_are_looked_at_when_the_project_folder_is_giv
         load(data, root=tmp_path)
     paths = [str(finding).split(": ")[0] for finding in caught.value.findings]
     assert paths == ["ssh.key_file", "validation.topology_file", "gpu_operator.chart", "k3s.checksums_file"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
-        ("topo (1).xml", "<system/>", "is not a file name for a ConfigMap"),
-        ("topo.xml", "<system>" + "x" * 1_000_000, "a ConfigMap holds at most 1000000"),
-        ("topo.xml", "<html>not found</html>", "is not an NCCL topology"),
-    ],
-)
-def test_a_topology_file_that_cannot_reach_the_pods_is_a_finding(
-    tmp_path: Path, name: str, content: str, fault: str
-) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ConfigError, match=fault):
-        load(site(validation={"topology_file": name}), root=tmp_path)
-
-
-def test_complete_files_beside_the_stack_are_no_finding(tmp_path: Path) -> None:
-    (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
-    (tmp_path / "sums.txt").write_text(SUMS)
-    data = site(ssh={"key_file": "id"}, k3s={**WITH_FILE, "images": IMAGES})
-    assert load(data, root=tmp_path).k3s.checksums_file == "sums.txt"

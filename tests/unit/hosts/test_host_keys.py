@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,51 +30,57 @@ class Forwarding(asyncssh.SSHServer):
         return True
 
 
-def written(keys: Mapping[str, str | None], port: int, **ssh: Any) -> dict[str, Any]:
-    """The smallest site on loopback, with these host keys."""
-    data = site(servers=1, workers={"h100": 2}, ssh={"agent": True, **ssh})
-    hosts = [each for role in ("load_balancers", "servers", "workers") for each in data["hosts"][role]]
-    for number, each in enumerate(hosts, start=1):
-        each.update(address=f"127.0.0.{number}", port=port)
-        each["host_key"] = keys.get(each["name"], public(HOST))
-        if each["host_key"] is None:
-            del each["host_key"]
-    return data
+class Site:
+    """The stack file of the smallest site on loopback, whose hosts answer with HOST.
+
+    `keys`: pinned keys other than that, None where one is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "key").write_bytes(CLIENT.export_private_key())
+
+    def run(self, keys: Mapping[str, str | None], port: int, **ssh: Any) -> Any:
+        """The command as it is shown; its JSON says the same."""
+        data = site(servers=1, workers={"h100": 2}, ssh={"key_file": "key", **ssh})
+        hosts = [each for role in ("load_balancers", "servers", "workers") for each in data["hosts"][role]]
+        for number, each in enumerate(hosts, start=1):
+            pinned = keys.get(each["name"], public(HOST))
+            each.update(address=f"127.0.0.{number}", port=port, host_key=pinned)
+            if pinned is None:
+                del each["host_key"]
+        file = self.folder / "Pulumi.mine.yaml"
+        file.write_text(yaml.safe_dump({"config": {"busbar:cluster": data}}))
+        shown, found = busbar("hosts", "keys", str(file)), busbar("hosts", "keys", str(file), "--json")
+        rows = json.loads(found.stdout)["hosts"] if found.stdout else []
+        assert found.exit_code == shown.exit_code
+        assert {row["name"]: row["state"] for row in rows} == states(shown)
+        return shown
+
+    def ask(
+        self,
+        keys: Mapping[str, str | None],
+        jump: asyncssh.SSHKey | None = None,
+        pinned: str | None = None,
+    ) -> Any:
+        """The command while all hosts answer; `jump`: behind a bastion with that key."""
+
+        async def scenario() -> Any:
+            # The wildcard address: each host has one of its own.
+            server = await asyncssh.create_server(asyncssh.SSHServer, "0.0.0.0", 0, server_host_keys=[HOST])
+            async with server, machine(key=jump or OTHER, kind=Forwarding) as port:
+                bastion = {"bastion": {"address": "127.0.0.1", "port": port, "host_key": pinned}}
+                ssh: dict[str, Any] = bastion if jump else {}
+                return await asyncio.to_thread(self.run, keys, server.get_port(), **ssh)
+
+        return asyncio.run(scenario())
 
 
-def run(folder: Path, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setenv("COLUMNS", "300")
-    (folder / "key").write_bytes(CLIENT.export_private_key())
-    file = folder / "Pulumi.mine.yaml"
-    file.write_text(yaml.safe_dump({"config": {"busbar:cluster": data}}))
-    shown, found = busbar("hosts", "keys", str(file)), busbar("hosts", "keys", str(file), "--json")
-    rows = json.loads(found.stdout)["hosts"] if found.stdout else []
-    assert found.exit_code == shown.exit_code
-    assert {row["name"]: row["state"] for row in rows} == states(shown)
-    return shown
-
-
-def asked(
-    folder: Path,
-    keys: Mapping[str, str | None],
-    monkeypatch: pytest.MonkeyPatch,
-    jump: asyncssh.SSHKey | None = None,
-    pinned: str | None = None,
-) -> Any:
-    """The command, while all hosts of a site answer with HOST; `jump`: behind a bastion with that key."""
-
-    async def scenario() -> Any:
-        # The wildcard address: each host has one of its own.
-        server = await asyncssh.create_server(asyncssh.SSHServer, "0.0.0.0", 0, server_host_keys=[HOST])
-        async with server, machine(key=jump or OTHER, kind=Forwarding) as port:
-            ssh: dict[str, Any] = {"key_file": "key", "agent": False}
-            if jump:
-                ssh["bastion"] = {"address": "127.0.0.1", "port": port, "host_key": pinned}
-            data = written(keys, server.get_port(), **ssh)
-            return await asyncio.to_thread(run, folder, data, monkeypatch)
-
-    return asyncio.run(scenario())
+    return Site(tmp_path)
 
 
 def states(done: Any) -> dict[str, str]:
@@ -82,32 +88,27 @@ def states(done: Any) -> dict[str, str]:
     return {row[0]: row[3] for row in rows}
 
 
-def test_keys_that_are_pinned_answer_and_that_is_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = asked(tmp_path, {}, monkeypatch)
+def test_keys_that_are_pinned_answer_and_that_is_all(hosts: Site) -> None:
+    done = hosts.ask({})
     assert (done.exit_code, done.stderr) == (0, "")
     assert set(states(done).values()) == {"pinned"}
     assert HOST.get_fingerprint() in done.stdout
 
 
 @pytest.mark.parametrize("missing", [None, "ssh-ed25519 AAAA...", "ssh-rsa AAAAB3NzaC1yc2E="])
-def test_a_key_that_is_not_pinned_is_a_line_to_paste_and_the_file_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str | None
-) -> None:
-    done = asked(tmp_path, {NEW: missing}, monkeypatch)
+def test_a_key_that_is_not_pinned_is_a_line_to_paste(hosts: Site, missing: str | None) -> None:
+    done = hosts.ask({NEW: missing})
     assert done.exit_code == 0
     assert states(done)[NEW] == "not pinned" and states(done)[PINNED] == "pinned"
     [line] = [line for line in done.stdout.splitlines() if line.startswith("host_key")]
     assert yaml.safe_load(line) == {"host_key": public(HOST)}
     assert line.endswith("# hosts.workers[0] (gpu-1)")
     assert "Compare each with its host's console: ssh-keygen -lf" in done.stderr
-    assert public(HOST) not in (yaml.safe_load((tmp_path / "Pulumi.mine.yaml").read_text()), None)
 
 
-def test_another_key_than_the_pinned_one_is_named_as_such_and_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_key_than_the_pinned_one_is_named_as_such_and_fails(hosts: Site) -> None:
     others = dict.fromkeys(("lb-1", PINNED, NEW))
-    done = asked(tmp_path, {**others, CHANGED: host_key("before")}, monkeypatch)
+    done = hosts.ask({**others, CHANGED: host_key("before")})
     assert (done.exit_code, states(done)[CHANGED]) == (1, "CHANGED")
     before = asyncssh.import_public_key(host_key("before")).get_fingerprint()
     told = "127.0.0.4 has another host key than the pinned one (possible man-in-the-middle): got "
@@ -116,28 +117,25 @@ def test_another_key_than_the_pinned_one_is_named_as_such_and_fails(
     assert len(pasted) == 3 and not any(CHANGED in line for line in pasted)
 
 
-def test_a_host_that_does_not_answer_is_named_beside_those_that_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = run(tmp_path, written({}, CLOSED_PORT, key_file="key", agent=False), monkeypatch)
+def test_a_host_that_does_not_answer_is_named_beside_those_that_do(hosts: Site) -> None:
+    done = hosts.run({}, CLOSED_PORT)
     assert done.exit_code == 1
     assert "error: hosts.servers[0] (server-1): root@127.0.0.2:1 refuses the connection" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("error: 4 of 4 host keys are not")
 
 
-def test_behind_a_bastion_hosts_are_asked_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = asked(tmp_path, {NEW: None}, monkeypatch, OTHER, public(OTHER))
+def test_behind_a_bastion_hosts_are_asked_through_it(hosts: Site) -> None:
+    done = hosts.ask({NEW: None}, OTHER, public(OTHER))
     assert done.exit_code == 0, done.stderr
     assert states(done)["bastion"] == "pinned" and states(done)[NEW] == "not pinned"
 
 
-@pytest.mark.parametrize("pinned", [None, host_key("before")])
+@pytest.mark.parametrize(("pinned", "state"), [(None, "not pinned"), (host_key("before"), "CHANGED")])
 def test_a_bastion_whose_key_is_not_the_pinned_one_is_not_logged_in_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: str | None
+    hosts: Site, pinned: str | None, state: str
 ) -> None:
-    done = asked(tmp_path, {}, monkeypatch, OTHER, pinned)
-    assert done.exit_code == 1
-    assert states(done)["bastion"] == ("CHANGED" if pinned else "not pinned")
+    done = hosts.ask({}, OTHER, pinned)
+    assert (done.exit_code, states(done)["bastion"]) == (1, state)
     assert {states(done)[name] for name in (NEW, CHANGED, PINNED)} == {"no key"}
     assert "gpu-1): not asked: it is behind the bastion. Fix: set host_key of ssh.bastion" in done.stderr
 
@@ -164,19 +162,16 @@ def test_hosts_that_are_not_valid_are_findings(hosts: Any, finding: str) -> None
     assert any(each.startswith(finding) for each in map(str, caught.value.findings)), caught.value.findings
 
 
-def test_a_key_may_be_missing_wherever_a_host_is_listed() -> None:
-    data = {"hosts": site()["hosts"], "ssh": {"agent": True, "bastion": host("jump", "192.0.2.98")}}
+def test_a_key_may_be_missing_wherever_a_host_is_listed_and_the_rest_of_the_file_be_invalid() -> None:
+    bastion = host("jump", "192.0.2.98")
+    del bastion["name"]
+    data: dict[str, Any] = {"hosts": site()["hosts"], "ssh": {"agent": True, "bastion": bastion}}
+    groups = ("load_balancers", "servers", "workers")
     data["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.99")
-    del data["ssh"]["bastion"]["name"]
-    places = [data["ssh"]["bastion"], data["hosts"]["nfs_server"]]
-    places += [group[0] for group in data["hosts"].values() if isinstance(group, list)]
-    for place in places:
+    first = [data["hosts"][group][0] for group in groups]
+    for place in (bastion, data["hosts"]["nfs_server"], *first):
         del place["host_key"]
-    missing = [each.path for each in host_keys.listed(data)[1] if each.pinned is None]
-    first = [f"hosts.{group}[0]" for group in ("load_balancers", "servers", "workers")]
-    assert missing == ["ssh.bastion", *first, "hosts.nfs_server"]
-
-
-def test_the_rest_of_the_file_need_not_be_valid_yet() -> None:
-    found: Sequence[host_keys.Offer] = host_keys.listed({"hosts": site()["hosts"]})[1]
-    assert [each.path for each in found][-1] == "hosts.workers[1]" and len(found) == 6
+    found = {each.path: each.pinned for each in host_keys.listed(data)[1]}
+    missing = ["ssh.bastion", *(f"hosts.{group}[0]" for group in groups), "hosts.nfs_server"]
+    assert [path for path, pinned in found.items() if pinned is None] == missing
+    assert "hosts.workers[1]" in found

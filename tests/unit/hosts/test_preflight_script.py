@@ -17,7 +17,7 @@ from busbar.preflight.health_checks import check_health
 from busbar.preflight.report import FirstValues, Report
 from tests.support import h200
 from tests.support.reports import report
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import Box, output, run
 from tests.unit.preflight.samples import REQUIRED
 
 
@@ -70,45 +70,31 @@ def test_a_part_of_the_script_reports_what_the_host_shows(tmp_path: Path, row: d
     assert same_keys(found, expected) == expected, found
 
 
-NODES = "server-1|10.42.0.0/24|10.0.0.11\nworker-1|10.42.1.0/24|\nworker-2||\n"
-
-
-def first_values(root: Path, answers: bool) -> FirstValues:
-    api = f"""
-    systemctl() {{ :; }}
-    api() {{
-      {"" if answers else "return 1"}
+def test_a_server_reports_what_its_cluster_was_made_with(box: Box) -> None:
+    api = """
+    systemctl() { :; }
+    api() {
+      [[ -z ${AWAY:-} ]] || return 1
       case $* in
-        *"get nodes"*) printf '{NODES.replace(chr(10), chr(92) + "n")}' ;;
+        *"get nodes"*)
+          echo "server-1|10.42.0.0/24|10.0.0.11"
+          echo "worker-1|10.42.1.0/24|"
+          echo "worker-2||" ;;
         *"get servicecidr kubernetes"*) echo 10.43.0.0/16 ;;
         *"get service kube-dns"*) echo 10.43.0.10 ;;
       esac
-    }}
-    """
-    return FirstValues.model_validate_json(output("preflight", f"{api} STATE_DIR={root}; first_values"))
-
-
-def test_a_server_reports_what_its_cluster_was_made_with(tmp_path: Path) -> None:
+    }
+    first_values"""
     unknown = FirstValues(note={}, pod_networks=(), etcd_addresses={}, service_cidr="", cluster_dns="")
-    assert first_values(tmp_path, answers=False) == unknown
-    write(tmp_path / "first-values", '{"k3s.cluster_cidr": "10.42.0.0/16"}\n')
-    assert first_values(tmp_path, answers=True) == FirstValues(
+    assert FirstValues.model_validate_json(box.output("preflight", api, AWAY="yes")) == unknown
+    box.write("state/first-values", '{"k3s.cluster_cidr": "10.42.0.0/16"}\n')
+    assert FirstValues.model_validate_json(box.output("preflight", api)) == FirstValues(
         note={"k3s.cluster_cidr": "10.42.0.0/16"},
         pod_networks=("10.42.0.0/24", "10.42.1.0/24"),
         etcd_addresses={"server-1": "10.0.0.11"},
         service_cidr="10.43.0.0/16",
         cluster_dns="10.43.0.10",
     )
-
-
-def pci_device(tmp_path: Path, path: str, vendor: str = "0x10de", kind: str = "0x030200") -> Path:
-    """A device in sysfs, below the bridges above it."""
-    device = tmp_path / "devices" / path
-    write(device / "vendor", f"{vendor}\n")
-    write(device / "class", f"{kind}\n")
-    (tmp_path / "pci").mkdir(exist_ok=True)
-    (tmp_path / "pci" / device.name).symlink_to(device)
-    return device
 
 
 def test_the_whole_report_of_a_host_without_ipv6_can_be_read(tmp_path: Path) -> None:
@@ -204,6 +190,7 @@ main
 """
 
 
+ALWAYS = {"schema_version", "system", "resources", "network", "software", "tmp_is_writable", "epoch"}
 WORKERS = {"gpus", "fabric_manager", "gdr", "hcas", "rdma_is_shared", "health", "nfs_client"}
 WORKERS |= {"fabric", "pci_settings", "redirecting", "translated", "virtual_machine"}
 
@@ -221,12 +208,10 @@ WORKERS |= {"fabric", "pci_settings", "redirecting", "translated", "virtual_mach
 def test_the_report_has_what_the_role_of_the_host_needs(
     values: dict[str, str], more: set[str], writable: bool
 ) -> None:
-    room = f"tmp_is_writable() {{ {'true' if writable else 'false'}; }}; "
+    room = f"tmp_is_writable() {{ {str(writable).lower()}; }}; "
     done = run("preflight", room + WHOLE, **values)
     found = json.loads(done.stdout)
-    assert set(found) == {
-        *("schema_version", "system", "resources", "network", "software", "tmp_is_writable", "epoch"), *more,
-    }  # fmt: skip
+    assert {*found} == {*ALWAYS, *more}
     assert (found["tmp_is_writable"], done.stderr) == (writable, "kept\n" if writable else "")
     assert found["schema_version"] == 5 and found["epoch"] > 0
 
@@ -237,15 +222,6 @@ mlx5_core 0000:1b:00.0: Port module event: module 0, Cable plugged
 NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
 NVRM: GPU 0000:1b:00.0: GPU serial number is 1650922000000.
 NVRM: Xid (PCI:0000:43:00): 31, pid=41, name=python, Ch 00000008, intr 00000000. MMU Fault
-"""
-NVLINK = """\
-GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
-\t Link 0: Replay Errors: 0
-\t Link 0: CRC Errors: 0
-GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
-\t Link 0: Replay Errors: 0
-\t Link 3: Replay Errors: 12
-\t Link 3: CRC Errors: 4
 """
 
 
@@ -286,11 +262,13 @@ def test_the_time_of_a_report_needs_no_gnu_date(tmp_path: Path) -> None:
     assert abs(Report.model_validate_json(done.stdout).epoch - time.time()) < 60
 
 
+LINK = {"width": "16", "speed": "32.0 GT/s PCIe"}
+
+
 def test_a_real_h200_in_a_vm_is_read_as_it_is_and_only_its_missing_hca_is_a_fault(tmp_path: Path) -> None:
-    gpu = pci_device(tmp_path, "pci0000:00/0000:00:06.0")
-    for limit in ("current", "max"):
-        write(gpu / f"{limit}_link_width", "16\n")
-        write(gpu / f"{limit}_link_speed", "32.0 GT/s PCIe\n")
+    links = {f"{limit}_link_{what}": text for limit in ("current", "max") for what, text in LINK.items()}
+    for name, text in {"vendor": "0x10de", "class": "0x030200", **links}.items():
+        write(tmp_path / "pci/0000:00:06.0" / name, f"{text}\n")
     given = f"PCI={tmp_path}/pci; INFINIBAND={tmp_path}/none; " + h200.install(tmp_path / "bin")
     (tmp_path / "bin/journalctl").symlink_to("/bin/true")
     parts = '"gpus":%s,"health":%s,"fabric":[%s]'

@@ -3,52 +3,38 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 
 from tests.unit.hosts.bash import output, run
 
 
-@pytest.fixture
-def proxy() -> Iterator[socket.socket]:
-    """A port that is asked, or not; it returned no data."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0)
-        yield listener
-
-
-def asked(proxy: socket.socket, script: str, call: str) -> bool:
-    """Whether the call has connected to the proxy."""
-    url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
-    # The proxy never answers; a port of loopback refuses at once.
-    short = 'curl() { command curl "$@" --max-time 1; }; '
-    run(script, f"{short}{call} || true", http_proxy=url, https_proxy=url, no_proxy="", NO_PROXY="")
-    try:
-        proxy.accept()[0].close()
-    except BlockingIOError:
-        return False
-    return True
-
-
 @pytest.mark.parametrize(
-    ("script", "call"),
+    ("script", "call", "through_proxy"),
     [
-        ("haproxy", "CONFIG=/dev/null CA_FILE=/dev/null API_PORT=1; healthy 127.0.0.1"),
-        ("haproxy", "backends"),
-        ("k3s-server", "peer_ping 127.0.0.1"),
-        ("k3s-server", "desired_value() { echo 127.0.0.1; }; missing_names"),
-        ("k3s-server", "put_token a b"),
+        ("haproxy", "CONFIG=/dev/null CA_FILE=/dev/null API_PORT=1; healthy 127.0.0.1", False),
+        ("haproxy", "backends", False),
+        ("k3s-server", "peer_ping 127.0.0.1", False),
+        ("k3s-server", "desired_value() { echo 127.0.0.1; }; missing_names", False),
+        ("k3s-server", "put_token a b", False),
+        ("k3s-agent", "content_length https://192.0.2.1/k3s", True),
     ],
 )
-def test_hosts_of_the_cluster_are_asked_without_the_proxy(
-    proxy: socket.socket, script: str, call: str
+def test_downloads_use_the_proxy_and_hosts_of_the_cluster_are_asked_without_it(
+    script: str, call: str, through_proxy: bool
 ) -> None:
-    assert not asked(proxy, script, call)
-
-
-def test_downloads_use_the_proxy(proxy: socket.socket) -> None:
-    assert asked(proxy, "k3s-agent", "content_length https://192.0.2.1/k3s")
+    # The proxy never answers; a port of loopback refuses at once.
+    short = 'curl() { command curl "$@" --max-time 1; }; '
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        run(script, f"{short}{call} || true", http_proxy=url, https_proxy=url, no_proxy="", NO_PROXY="")
+        proxy.settimeout(0)
+        try:
+            proxy.accept()[0].close()
+            asked = True
+        except BlockingIOError:
+            asked = False
+    assert asked is through_proxy
 
 
 def test_kubectl_asks_another_server_without_the_proxy() -> None:
