@@ -86,14 +86,14 @@ class Box:
         return (self.root / path).exists()
 
     def run(
-        self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
+        self, script: str, call: str, payload: Mapping[str, str] | None = None, /, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """`call` after the functions of `script`, with this payload."""
         given = {"ROOT": str(self.root), "PAYLOAD": line(payload)}
         return run(script, self._places + call, **{**given, **variables})
 
     def output(
-        self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
+        self, script: str, call: str, payload: Mapping[str, str] | None = None, /, **variables: str
     ) -> str:
         """The stdout of a call that must succeed."""
         done = self.run(script, call, payload, **variables)
@@ -101,7 +101,7 @@ class Box:
         return done.stdout
 
     def error(
-        self, script: str, call: str, payload: Mapping[str, str] | None = None, **variables: str
+        self, script: str, call: str, payload: Mapping[str, str] | None = None, /, **variables: str
     ) -> str:
         """The stderr of a call that must fail, and print nothing else."""
         done = self.run(script, call, payload, **variables)

@@ -71,10 +71,11 @@ class Cluster:
         node: str,
         verb: str,
         prelude: str = "",
+        payload: dict[str, str] | None = None,
+        /,
         *,
         script: str = "k3s-nodes",
         call: str = "main",
-        payload: dict[str, str] | None = None,
         **values: str,
     ) -> subprocess.CompletedProcess[str]:
         given = f"begin_verb() {{ :; }}; {API}{prelude}\n{call}"
@@ -84,8 +85,7 @@ class Cluster:
         self, machines: str = "", servers: str = "", prelude: str = "", node: str = "s-1", **values: str
     ) -> subprocess.CompletedProcess[str]:
         """Prepare the cluster for these machines and servers."""
-        given = {"machines": machines, "servers": servers}
-        return self.run(node, "install", prelude, payload=given, **values)
+        return self.run(node, "install", prelude, {"machines": machines, "servers": servers}, **values)
 
     def leave(self, prelude: str = "", **values: str) -> subprocess.CompletedProcess[str]:
         """The server s-3 leaves the cluster."""
