@@ -86,11 +86,6 @@ def test_what_was_downloaded_ahead_changes_nothing_until_the_installation_moves_
     assert worker.files().keys() == before.keys()
 
 
-def test_a_host_that_has_everything_downloads_nothing_ahead(worker: Host) -> None:
-    worker.facts("prepare", {}, NODE_NAME="worker-1", **worker.release(VERSION))
-    assert changes(worker.steps) == []
-
-
 def test_the_removal_of_a_host_that_never_joined_deletes_what_it_downloaded_ahead(bare: Host) -> None:
     before = bare.files()
     bare.facts("prepare", {}, NODE_NAME="worker-1", **bare.release(VERSION))
@@ -161,9 +156,7 @@ def test_kernel_settings_that_a_container_refuses_are_only_noted(bare: Host) -> 
         ("mktemp *k3s-agent.service*", "failed (status 60): "),
     ],
 )
-def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applied(
-    bare: Host, fails: str, says: str
-) -> None:
+def test_a_step_that_fails_says_why_and_nothing_counts_as_applied(bare: Host, fails: str, says: str) -> None:
     assert says in refused(bare, fails)
     assert RECORDED[0] not in bare.steps
 
@@ -182,7 +175,7 @@ def test_a_step_of_a_new_worker_that_fails_says_why_and_nothing_counts_as_applie
         ("", {"VERB": "start"}, "VERB=start is unknown. Fix: use one of: install remove"),
     ],
 )
-def test_a_host_that_cannot_be_a_worker_is_refused(
+def test_a_host_that_can_be_no_worker_is_refused(
     bare: Host, program: str, values: dict[str, str], says: str
 ) -> None:
     name, _, text = program.partition(": ")
@@ -217,9 +210,7 @@ def test_an_upgrade_restarts_a_worker_when_it_has_been_drained(worker: Host) -> 
     assert worker.said == []
 
 
-def test_another_configuration_restarts_the_agent_and_rotates_what_is_due_with_the_same_restart(
-    worker: Host,
-) -> None:
+def test_the_restart_for_another_configuration_rotates_what_is_due_too(worker: Host) -> None:
     flag = "/var/lib/busbar/rotate-certificates"
     drop_in = "/run/systemd/system/k3s-agent.service.d/90-busbar-rotate.conf"
     steps = install(worker, CHANGED, ROTATE_CERTIFICATES="1")

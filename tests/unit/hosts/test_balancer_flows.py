@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.recorded import Host, changes, in_order
+from tests.unit.hosts.recorded import Host, in_order
 
 pytestmark = pytest.mark.slow
 
@@ -67,9 +67,7 @@ def test_a_load_balancer_takes_the_shared_address_once_haproxy_runs_and_is_recor
     in_order(steps, [HEALTHY, SHARED], RECORDED)
 
 
-def test_how_haproxy_was_before_is_noted_before_its_configuration_changes(
-    installed: tuple[Host, list[str]],
-) -> None:
+def test_how_haproxy_was_is_noted_before_its_configuration_changes(installed: tuple[Host, list[str]]) -> None:
     noted = [f"touch /var/lib/busbar/haproxy.{state}" for state in ("enabled", "active")]
     noted += ["write /var/lib/busbar/haproxy.cfg.original", f"write {CA}"]
     in_order(installed[1], noted, f"write {CONFIG}")
@@ -92,14 +90,6 @@ def test_the_preparation_of_a_load_balancer_only_downloads_its_packages(tmp_path
     downloads = [step.split()[-1] for step in host.steps if "--download-only" in step]
     assert downloads == ["haproxy", "keepalived"]
     assert not (host.root / "var/lib/busbar").exists()
-
-
-def test_a_load_balancer_with_the_same_configuration_loads_nothing(balancer: Host) -> None:
-    before = balancer.files()
-    steps = balanced(balancer, "10.0.0.9")
-    assert not [step for step in changes(steps) if ".busbar-new" not in step]
-    assert {HEALTHY, SHARED} <= {*steps}
-    assert balancer.files() == before
 
 
 def test_a_removed_load_balancer_gives_up_its_address_before_haproxy_ends(balancer: Host) -> None:

@@ -35,9 +35,7 @@ def values(project: Path, role: str = "server", **settings: Any) -> dict[str, st
     return download_values(K3s.model_validate(settings), role, project)
 
 
-def test_the_values_of_a_host_script_name_the_binary_of_each_architecture_and_the_archives_of_its_role(
-    tmp_path: Path,
-) -> None:
+def test_a_host_gets_the_binary_of_each_architecture_and_the_archives_of_its_role(tmp_path: Path) -> None:
     settings = {"base_url": "http://mirror/k3s", **WITH_FILE, "images": IMAGES}
     of_both = f"{ARCHIVE} {MIRROR}/system.tar.zst"
     assert values(tmp_path, "worker", **settings) == {

@@ -104,9 +104,7 @@ def test_the_only_load_balancer_has_no_keepalived_of_busbar_any_more(
         ("", ""),
     ],
 )
-def test_the_haproxy_of_the_site_is_enabled_and_runs_again_if_it_did(
-    box: Box, before: str, again: str
-) -> None:
+def test_the_haproxy_of_the_site_is_enabled_and_runs_as_it_did(box: Box, before: str, again: str) -> None:
     box.write("haproxy.cfg", OF_THE_SITE)
     run(box, "configure_haproxy", BEFORE=before)
     run(box, "configure_haproxy", "good and new", BEFORE="")

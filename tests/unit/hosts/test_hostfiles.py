@@ -94,7 +94,7 @@ def test_a_worker_joins_by_the_api_address_with_labels_of_its_pool_and_its_own_a
         ({"kubelet-arg": "config=/etc/kubelet.yaml"}, ["config=/etc/kubelet.yaml"]),
     ],
 )
-def test_logs_on_workers_may_grow_unless_the_site_sets_their_size(
+def test_logs_on_workers_grow_unless_the_site_limits_them(
     arguments: dict[str, Any], expected: list[str]
 ) -> None:
     found = worker_config(agent_args=arguments)

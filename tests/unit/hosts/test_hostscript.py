@@ -157,9 +157,7 @@ def launch(folder: Path, payload: str = '{"config":"eA=="}\n') -> subprocess.Com
     return sh(text.replace(scripts.DELIVERED_DIR, str(folder)), payload)
 
 
-def test_what_preflight_kept_runs_with_the_payload_of_the_command_as_often_as_it_is_asked_for(
-    folder: Path,
-) -> None:
+def test_what_preflight_kept_runs_with_the_payload_of_each_command(folder: Path) -> None:
     deliver(folder)
     for _ in range(2):
         assert launch(folder).stdout == 'ran with {"config":"eA=="}\n'
@@ -192,9 +190,7 @@ def test_a_script_that_is_not_the_one_of_the_digest_does_not_run_until_it_is_del
 
 
 @pytest.mark.parametrize("payload", ["", '{"config":"eA'])
-def test_a_connection_that_breaks_before_the_payload_has_come_runs_nothing(
-    folder: Path, payload: str
-) -> None:
+def test_a_connection_that_breaks_before_the_payload_runs_nothing(folder: Path, payload: str) -> None:
     deliver(folder)
     done = launch(folder, payload)
     assert (done.returncode, done.stdout) == (1, "")

@@ -32,9 +32,7 @@ def export(**changes: Any) -> tuple[nfs.Export, str]:
     ("changes", "squash"),
     [({}, "all_squash"), ({"squash": "root"}, "root_squash"), ({"squash": "none"}, "no_root_squash")],
 )
-def test_the_folder_is_exported_to_each_worker_and_to_nobody_else(
-    changes: dict[str, str], squash: str
-) -> None:
+def test_the_folder_is_exported_to_each_worker_only(changes: dict[str, str], squash: str) -> None:
     workers = [f"{FOLDER} 198.18.0.{n}(rw,sync,no_subtree_check,{squash})" for n in (2, 3)]
     assert export(**changes)[1].splitlines() == ["# Written by busbar", *workers]
 
@@ -98,9 +96,7 @@ def test_an_installation_makes_the_folder_and_exports_it(box: Box) -> None:
 
 
 @pytest.mark.parametrize(("values", "mode"), [("", 0o1777), ("FOLDER_MODE=2750; ", 0o2750)])
-def test_a_folder_for_pods_of_many_users_is_like_tmp_or_as_configured(
-    box: Box, values: str, mode: int
-) -> None:
+def test_a_folder_for_many_users_is_like_tmp_or_as_configured(box: Box, values: str, mode: int) -> None:
     install(box, f"SQUASH=root; {values}")
     assert box.mode("data") == mode
 
@@ -136,9 +132,7 @@ def test_a_server_of_the_site_keeps_its_configuration(box: Box) -> None:
         ("{0}/data2 *(rw)\n{0}/data/below *(ro)", False),
     ],
 )
-def test_a_folder_that_the_site_exports_is_refused_and_its_export_stays(
-    box: Box, line: str, foreign: bool
-) -> None:
+def test_a_folder_that_the_site_exports_is_refused(box: Box, line: str, foreign: bool) -> None:
     text = f"# of the site\n/srv/homes *(ro)\n{line.format(box.root)}\n"
     box.write("exports", text)
     assert ("data is exported already" in install(box)) is foreign
@@ -153,9 +147,7 @@ def test_a_folder_that_the_site_exports_is_refused_and_its_export_stays(
         (ON_SYSTEM_DISK, "is on the disk of the operating system"),
     ],
 )
-def test_another_kind_of_folder_is_refused_before_anything_is_changed(
-    box: Box, prelude: str, error: str
-) -> None:
+def test_another_kind_of_folder_is_refused_at_once(box: Box, prelude: str, error: str) -> None:
     assert error in install(box, prelude)
     assert not box.has("state") and not box.has("package")
 

@@ -221,9 +221,7 @@ def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_el
 
 
 @pytest.mark.parametrize(("state", "listed"), [("True", "s-2"), ("Unknown", "s-1\ns-2")])
-def test_a_server_that_runs_or_is_configured_stays_a_member(
-    cluster: Cluster, state: str, listed: str
-) -> None:
+def test_a_server_that_runs_or_is_listed_stays_a_member(cluster: Cluster, state: str, listed: str) -> None:
     cluster.has(f"s-1|a|{state}|yes", "s-2|b|True|yes")
     cluster.prepare(servers=listed)
     assert cluster.log == []

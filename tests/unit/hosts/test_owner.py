@@ -17,9 +17,7 @@ def claim(box: Box, owner: dict[str, str], role: str = "worker") -> None:
 
 
 @pytest.mark.parametrize("owners", [[MINE], [RENAMED, MINE], [BY_HAND, MINE]])
-def test_a_host_is_removed_by_the_resource_that_installed_it_last(
-    box: Box, owners: list[dict[str, str]]
-) -> None:
+def test_a_host_is_removed_by_who_installed_it_last(box: Box, owners: list[dict[str, str]]) -> None:
     for owner in owners:
         claim(box, owner)
     assert box.run("k3s-agent", "may_remove", **MINE).returncode == 0

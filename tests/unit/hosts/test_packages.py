@@ -72,9 +72,7 @@ def test_an_installation_waits_for_a_download_ahead_that_still_runs(box: Box) ->
         ("apt_run() { echo dpkg was interrupted; false; }; apt_change 480 purge", "-a"),
     ],
 )
-def test_a_service_that_a_package_starts_does_not_inherit_the_lock_of_the_step(
-    box: Box, call: str, last: str
-) -> None:
+def test_a_service_of_a_package_does_not_inherit_the_lock(box: Box, call: str, last: str) -> None:
     has = "[[ ! -e /proc/self/fd/9 && ! -e /proc/self/fd/7 ]] || echo the lock"
     locks = (
         f'exec 8>&1 7>/dev/null 9>/dev/null; timeout() {{ {{ echo "${{*: -1}}"; {has}; }} >&8; false; }}; '

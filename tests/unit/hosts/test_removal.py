@@ -79,9 +79,7 @@ def disks(box: Box) -> Box:
 
 
 @pytest.mark.parametrize("has_lost_files", [True, False])
-def test_a_disk_of_the_site_below_the_data_is_emptied_and_stays_mounted(
-    disks: Box, has_lost_files: bool
-) -> None:
+def test_a_disk_of_the_site_is_emptied_and_stays_mounted(disks: Box, has_lost_files: bool) -> None:
     if not has_lost_files:
         (disks.root / IMAGES / "lost+found").rmdir()
     call = 'umount() { echo "umount $*"; }; k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data'

@@ -51,7 +51,7 @@ def restarted(
         ("always", "v1.35.6+k3s1", True),
     ],
 )
-def test_a_pool_says_for_which_restarts_a_worker_asks_to_be_drained_first(
+def test_a_pool_says_for_which_restarts_a_worker_is_drained(
     drain: str, runs: str, asks: bool, box: Box
 ) -> None:
     done = restarted(box, DRAIN=drain, RUNS=runs)
@@ -96,7 +96,7 @@ def test_a_restart_waits_for_the_end_of_jobs_and_names_them(box: Box) -> None:
         ("", {"RUNNING_JOBS": "refuse", "AWAY": "yes"}, "unknown, the API is not responding"),
     ],
 )
-def test_a_job_that_runs_or_may_run_holds_a_restart_up(
+def test_a_job_that_may_run_holds_a_restart_up(
     box: Box, pods: str, values: dict[str, str], says: str
 ) -> None:
     away = "[[ -z ${AWAY:-} ]] || api() { return 1; }; "
@@ -106,9 +106,7 @@ def test_a_job_that_runs_or_may_run_holds_a_restart_up(
 
 
 @pytest.mark.parametrize(("before", "pause"), [("prepare_restart", "30"), ("", "0")])
-def test_a_worker_that_restarted_is_done_when_it_has_been_ready_for_the_pause(
-    box: Box, before: str, pause: str
-) -> None:
+def test_a_worker_that_restarted_is_done_after_the_pause(box: Box, before: str, pause: str) -> None:
     done = restarted(box, call=f"{before}\npause_after_restart; echo $SECONDS")
     assert done.stdout == f"{pause}\n", done.stderr
 

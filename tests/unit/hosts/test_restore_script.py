@@ -300,9 +300,7 @@ def test_k3s_resets_in_a_unit_with_its_own_environment_and_knows_whether_the_sna
 # ---- start and join ------------------------------------------------------------------------------------
 
 
-def test_a_restored_server_starts_also_at_the_next_boot_whatever_failed_before_and_is_waited_for(
-    host: Box,
-) -> None:
+def test_a_restored_server_starts_whatever_failed_before_and_is_waited_for(host: Box) -> None:
     host.write("state/restoring")
     recording = """
     systemctl() { echo "$*"; [[ $1 != ${FAILS:-reset-failed} ]]; }
@@ -350,9 +348,7 @@ def test_a_joining_server_takes_passwords_and_keys_of_secrets_from_etcd(host: Bo
 
 
 @pytest.mark.parametrize("line", ["cluster-init: true", 'server: "https://10.0.0.3:6443"'])
-def test_a_server_that_would_make_a_second_cluster_or_join_a_stopped_one_follows_the_restored(
-    host: Box, line: str
-) -> None:
+def test_a_server_without_a_running_one_to_join_follows_the_restored(host: Box, line: str) -> None:
     write_config(host, line)
     before, file = host.read("etc/config.yaml"), f"{host.root}/etc/config.yaml"
     host.write("state/applied.sha256", f"{'0' * 64}  {host.root}/bin/k3s\n{'1' * 64}  {file}\n")

@@ -84,7 +84,7 @@ RECORDED = ["write /var/lib/busbar/k3s.sha256", "write /var/lib/busbar/applied.s
 # ---- Installed -----------------------------------------------------------------------------------------
 
 
-def test_a_server_is_marked_first_and_nothing_counts_as_applied_before_it_is_back(
+def test_a_server_is_marked_first_and_counts_as_applied_when_it_is_back(
     installed: tuple[Host, list[str]],
 ) -> None:
     steps = installed[1]
@@ -246,7 +246,7 @@ def test_a_running_server_loads_issuers_without_a_restart_and_what_a_removal_lef
         ("etc/keepalived/keepalived.conf", {"VIRTUAL_IP": "10.0.0.8"}, "keepalived is already running"),
     ],
 )
-def test_an_update_that_is_refused_changes_nothing(
+def test_a_refused_update_changes_nothing(
     server: Host, prepare: str, values: dict[str, str], says: str
 ) -> None:
     server.state("active.keepalived", "")
@@ -294,9 +294,7 @@ def test_a_server_shares_the_address_once_it_is_up(shared: tuple[Host, list[str]
     assert KEEPALIVED in applied(shared[0])
 
 
-def test_another_peer_and_changes_of_somebody_reload_keepalived_and_k3s_does_not_restart(
-    sharing: Host,
-) -> None:
+def test_another_peer_reloads_keepalived_and_k3s_does_not_restart(sharing: Host) -> None:
     sharing.write(KEEPALIVED[1:], "# Written by busbar\nby hand\n")
     steps = share(sharing, "10.0.0.12 10.0.0.13")
     in_order(steps, *CHECKED, *LOADED, ANSWERS)

@@ -21,9 +21,7 @@ from busbar.hosts.remote import Hosts, ScriptError
 from tests.support.ssh_hosts import HOST, at, login, machine, public
 
 
-def test_what_the_ssh_config_of_a_user_says_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ssh_config_of_a_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh/config").write_text("Host *\n  HostName none.invalid\n  ProxyCommand false\n")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -80,7 +78,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
         ("Closed for maintenance\n", "until Monday\n", "log in as busbar does, and repair"),
     ],
 )  # fmt: skip
-def test_a_login_that_does_not_run_the_script_is_quoted_with_the_first_step(
+def test_a_login_that_does_not_run_the_script_is_quoted_with_a_fix(
     stdout: str, stderr: str, fix: str
 ) -> None:
     error = refused(stdout, stderr, status=142)
@@ -119,9 +117,7 @@ def agent(folder: Path, answer: bytes) -> Iterator[Path]:
         yield folder / "agent"
 
 
-def test_an_agent_without_keys_is_named_before_any_host_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_without_keys_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with agent(tmp_path, b"\0\0\0\5\x0c\0\0\0\0") as path:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         with pytest.raises(ssh.UnusableKey, match=r"has no keys. Fix: ssh-add KEYFILE"):
