@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
 from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, measure, plan_pool, read_facts
 from busbar.fabric.measure.run import find, remove
-from busbar.hosts.inventory import Host
 from busbar.hosts.inventory import Inventory as HostInventory
 from busbar.hosts.remote import Hosts, on_each
 from busbar.kube.client import RestApi, connect
@@ -107,14 +106,11 @@ class Running:
         chosen = [host for host in self.spec.hosts if host.name in names]
 
         async def ask() -> list[dict[str, Any] | str]:
+            at_once = CONCURRENT if script == "soak" else None
+            given = {"VERB": verb, **values}
             async with Hosts.open(self.spec.login) as hosts:
-
-                async def one(host: Host) -> dict[str, Any]:
-                    return await hosts.run(
-                        host, f"accept/{script}", {"VERB": verb, **values}, seconds=seconds
-                    )
-
-                return await on_each(chosen, one, at_once=CONCURRENT if script == "soak" else None)
+                run = partial(hosts.run, script=f"accept/{script}", values=given, seconds=seconds)
+                return await on_each(chosen, run, at_once=at_once)
 
         found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
         return Printed(

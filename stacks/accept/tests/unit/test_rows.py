@@ -86,6 +86,10 @@ def lost(path: str) -> Change:
     return lose
 
 
+def copied(path: str, to: str) -> Change:
+    return lambda folder: shutil.copytree(folder / FOLDER / path, folder / FOLDER / to)
+
+
 def hosts_are(change: Callable[[Hosts], object]) -> Change:
     return lambda folder: made.inventory(folder, change)
 
@@ -461,10 +465,6 @@ def slow_rails(folder: Path) -> None:
     made.groups(folder, "rails", "000", plan_rails(made.WORKERS, {}, Known(), rails=8), lambda group: 0.8)
 
 
-def more_logs(folder: Path) -> None:
-    shutil.copytree(folder / FOLDER / "rails/h100/000", folder / FOLDER / "pairs/h100/001")
-
-
 def no_log(folder: Path) -> None:
     (folder / FOLDER / "pairs/h100/000/nccl.log.zst").write_bytes(b"no log")
 
@@ -498,7 +498,7 @@ OTHERS = [
     ("paths.slow", "unknown", "cannot be judged: KeyError", path(lambda found: found.rails.clear())),
     ("nvlink.busbw", "unknown", "no run of worker-1", lost("nvlink/h100/000")),
     ("pairs.slow", "fail", "one of worker-1, worker-2: 320 of 400 GB/s", pairs(0.8)),
-    ("pairs.slow", "unknown", "is the log of job", more_logs),
+    ("pairs.slow", "unknown", "is the log of job", copied("rails/h100/000", "pairs/h100/001")),
     ("pairs.slow", "unknown", "has no complete log", pairs(change=lambda kept: kept.update(complete=False))),
     ("pairs.slow", "unknown", "cannot be judged", pairs(change=lambda kept: kept.update(expectation=[]))),
     ("pairs.slow", "unknown", "cannot be judged", no_log),
@@ -542,14 +542,6 @@ def gpus(errors: int, bits: int) -> Hosts:
     return {"gpus": [["0000:18:00.0", errors, bits]]}
 
 
-def copied(folder: Path) -> None:
-    shutil.copytree(folder / "evidence/soak/h100/000", folder / "evidence/soak/h100/001")
-
-
-def half_sampled(folder: Path) -> None:
-    made.samples(folder, "worker-2", seconds=1800)
-
-
 def unread(key: str) -> Change:
     nothing: Hosts = {key: None}
     return sampled((30, nothing), **nothing)
@@ -574,7 +566,7 @@ SOAK = [
     ("soak.drift", "unknown", "show a drift of more than", series(*(370.0, 400.0) * 6)),
     ("soak.drift", "unknown", "9 intervals, at least 10", series(*GOOD * 9)),
     ("soak.hours", "unknown", "in 11 intervals", series(*GOOD * 11)),
-    ("soak.hours", "unknown", "0.500807 h with samples, of 1.002 h", half_sampled),
+    ("soak.hours", "unknown", "0.500807 h with samples, of 1.002 h", sampled(seconds=1800)),
     ("soak.load", "fail", "job 1 of 1: ", series(*GOOD * 12, change=failed)),
     ("soak.load", "fail", "job 1: 12 of 14 intervals", series(*GOOD * 12, runs=14)),
     ("soak.links", "fail", "link_downed of mlx5_3 port 1 grew by 1", sampled((60, port("link_downed", 1)))),
@@ -601,7 +593,7 @@ SOAK = [
     ),
 ]  # fmt: skip
 FORGED = [
-    ("soak.load", "is the log of job", copied),
+    ("soak.load", "is the log of job", copied("soak/h100/000", "soak/h100/001")),
     ("soak.hours", "s of load in 2400 s", series(*GOOD * 12, ended="2026-11-23T01:40:00Z")),
     ("soak.hours", "began before the end", series(*GOOD * 12, part="001")),
     ("soak.hours", "not in its stage", series(*GOOD * 12, ended="2026-11-23T09:00:00Z")),
