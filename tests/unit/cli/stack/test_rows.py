@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pulumi.automation.events import EngineEvent, ResOpFailedEvent
+from pulumi.automation.events import EngineEvent, ResOpFailedEvent, StepEventMetadata
 from rich.console import Console
 
 from busbar.cli.stack.errors import reasons
@@ -26,46 +26,62 @@ def _events(name: str, kind: str = "local") -> list[EngineEvent]:
     return [EngineEvent.from_json(json.loads(line)) for line in lines]
 
 
-def _rows(name: str) -> tuple[Rows, list[str]]:
-    """The rows of an event log, and what they printed without the times."""
-    rows = Rows(Console(file=io.StringIO(), width=110, highlight=False))
-    for event in _events(name):
+def _step(event: EngineEvent) -> StepEventMetadata | None:
+    """The step that begins with an event."""
+    return event.resource_pre_event.metadata if event.resource_pre_event else None
+
+
+def _begins(event: EngineEvent, name: str, op: str = "") -> bool:
+    step = _step(event)
+    return bool(step and step.urn.endswith(f"::{name}") and op in ("", step.op))
+
+
+def _console() -> Console:
+    return Console(file=io.StringIO(), width=110, highlight=False)
+
+
+def _text(console: Console) -> str:
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def _rows(events: list[EngineEvent]) -> Rows:
+    rows = Rows(_console())
+    for event in events:
         rows.on_event(event)
-    printed = rows.console.file.getvalue()  # type: ignore[attr-defined]
-    return rows, [" ".join(re.sub(r"[0-9]+\.[0-9]( s)?", "", line).split()) for line in printed.splitlines()]
+    return rows
 
 
-def _plan(name: str) -> tuple[PlannedChanges, str]:
-    plan = PlannedChanges()
-    for event in _events(name):
+def _printed(rows: Rows) -> list[str]:
+    """What was printed, without the times."""
+    lines = _text(rows.console).splitlines()
+    return [" ".join(re.sub(r"[0-9]+\.[0-9]( s)?", "", line).split()) for line in lines]
+
+
+def _plan(events: list[EngineEvent]) -> tuple[PlannedChanges, list[str]]:
+    """A plan, and the words of its lines."""
+    plan, console = PlannedChanges(), _console()
+    for event in events:
         plan.on_event(event)
-    console = Console(file=io.StringIO(), width=110, highlight=False)
     console.print(plan.render())
-    return plan, console.file.getvalue()  # type: ignore[attr-defined]
+    return plan, [" ".join(line.split()) for line in _text(console).splitlines()]
 
 
 def test_each_finished_step_has_one_row_and_components_and_providers_have_none() -> None:
-    _, printed = _rows("created")
-    assert [line for line in printed if line.startswith("✓")] == [
-        "✓ third created",
-        "✓ first created",
-        "✓ second created",
-    ]
+    done = [line for line in _printed(_rows(_events("created"))) if line.startswith("✓")]
+    assert done == ["✓ third created", "✓ first created", "✓ second created"]
 
 
-def test_progress_of_a_local_command_is_printed_above_its_row() -> None:
-    _, printed = _rows("created")
+def test_progress_of_a_local_command_is_above_its_row_and_where_plugins_come_from_is_left_out() -> None:
+    printed = _printed(_rows(_events("created")))
     assert printed.index("begin") < printed.index("one") < printed.index("✓ first created")
-
-
-def test_notes_on_where_plugins_come_from_are_left_out() -> None:
-    _, printed = _rows("created")
     assert not any("pulumi-resource-" in line for line in printed)
 
 
 def test_a_replacement_is_a_new_resource_and_a_deletion() -> None:
-    rows, printed = _rows("replaced")
+    rows = _rows(_events("replaced"))
+    printed = _printed(rows)
     assert "✓ second replaced" in printed and "✓ second deleted" in printed
+    assert "no fabric" in printed, "a warning of the program"
     assert rows.counts == {"updated": 1, "replaced": 1, "deleted": 2}
     assert rows.summary().startswith("resources: 2 deleted, 1 replaced, 1 updated; ")
 
@@ -83,55 +99,36 @@ def _without_delete(name: str) -> list[EngineEvent]:
 
 
 def test_a_command_that_only_runs_again_is_applied_and_nothing_is_deleted() -> None:
-    rows, plan = Rows(Console(file=io.StringIO(), width=110, highlight=False)), PlannedChanges()
-    for event in _without_delete("replaced"):
-        rows.on_event(event)
-    for event in _without_delete("preview_of_changes"):
-        plan.on_event(event)
+    rows = _rows(_without_delete("replaced"))
+    plan, _ = _plan(_without_delete("preview_of_changes"))
     assert rows.counts == {"updated": 1, "applied": 1, "deleted": 1}, "the deletion is that of a removed one"
     assert [(change.verb, change.name) for change in plan.changes][1] == ("apply", "second")
     assert plan.counts() == "1 to delete, 1 to update, 1 to apply, 0 unchanged"
 
 
-def test_a_warning_of_the_program_is_printed() -> None:
-    _, printed = _rows("replaced")
-    assert "no fabric" in printed
-
-
 def test_an_update_that_ran_to_its_end_has_written_its_outputs_also_when_the_program_then_failed() -> None:
-    assert _rows("program_failed")[0].outputs_written
-    assert not _rows("step_failed")[0].outputs_written
+    assert _rows(_events("program_failed")).outputs_written
+    assert not _rows(_events("step_failed")).outputs_written
 
 
-def test_a_failed_step_has_a_row_and_is_no_longer_running() -> None:
-    rows, printed = _rows("step_failed")
-    assert "✗ second failed" in printed
+def test_a_failed_step_has_a_row_and_one_reason_that_names_it() -> None:
+    rows = _rows(_events("step_failed"))
+    assert "✗ second failed" in _printed(rows)
     assert rows.running == []
-
-
-def test_the_reason_of_a_failed_step_names_the_step_and_follow_up_errors_are_left_out() -> None:
-    rows, _ = _rows("step_failed")
     (reason,) = reasons(rows.errors, "")
     assert reason.startswith("second: exit status 3") and reason.endswith("the switch is off")
 
 
 def test_the_reason_of_a_failed_program_is_its_own_message() -> None:
-    rows, _ = _rows("program_failed")
+    rows = _rows(_events("program_failed"))
     assert reasons(rows.errors, "") == ["NCCL validation failed for cluster dev:\n  - busbw: 1 GB/s"]
 
 
-def _until(name: str, last: str, kind: str = "local") -> tuple[Rows, list[EngineEvent]]:
+def _until(name: str, last: str, op: str = "", kind: str = "local") -> tuple[Rows, list[EngineEvent]]:
     """The rows of an event log until the step `last` has begun, and the other events."""
     found = _events(name, kind)
-    begun = next(
-        index
-        for index, event in enumerate(found)
-        if event.resource_pre_event and event.resource_pre_event.metadata.urn.endswith(f"::{last}")
-    )
-    rows = Rows(Console(file=io.StringIO(), width=110, highlight=False))
-    for event in found[: begun + 1]:
-        rows.on_event(event)
-    return rows, found[begun + 1 :]
+    begun = next(index for index, event in enumerate(found, 1) if _begins(event, last, op))
+    return _rows(found[:begun]), found[begun:]
 
 
 def _saying(event: EngineEvent, text: str) -> EngineEvent:
@@ -142,14 +139,10 @@ def _saying(event: EngineEvent, text: str) -> EngineEvent:
     return found
 
 
-def _printed(rows: Rows) -> str:
-    return str(rows.console.file.getvalue())  # type: ignore[attr-defined]
-
-
 def test_what_a_step_says_is_a_row_at_once_and_its_error_ends_with_all_of_it() -> None:
     rows, (said, failed, *_) = _until("step_failed", "second")
     rows.on_event(_saying(said, "waits for the switch"))
-    assert "waits for the switch" in _printed(rows)
+    assert "waits for the switch" in _text(rows.console)
     rows.on_event(_saying(failed, 'exit status 3: running "x":\nwaits for the switch\nthe switch is off'))
     (reason,) = reasons(rows.errors, "")
     assert reason == "second: exit status 3:\nwaits for the switch\nthe switch is off"
@@ -168,24 +161,26 @@ def test_a_note_of_a_script_on_a_host_is_a_row_and_what_other_programs_print_the
     rows, (said, *_) = _until("step_failed", "second", kind="remote")
     with rows:
         rows.on_event(_saying(said, text))
-    assert (text in _printed(rows)) is shown
+    assert (text in _text(rows.console)) is shown
 
 
 def test_the_summary_has_the_time_of_the_whole_command_and_that_of_the_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("busbar.cli.stack.rows.BEGAN", time.monotonic() - 37)
-    assert _rows("created")[0].summary() == "resources: 3 created; 37 s in all, 0 s without the preview"
+    assert _rows(_events("created")).summary() == "resources: 3 created; 37 s in all, 0 s without the preview"
 
 
 def test_a_step_is_unfinished_from_its_failure_until_it_has_ended() -> None:
     pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
-    assert _rows("step_failed")[0].unfinished([f"{pool}::ninth"]) == {f"{pool}::second", f"{pool}::ninth"}
-    assert _rows("created")[0].unfinished([f"{pool}::second"]) == set()
+    failed, ended = _rows(_events("step_failed")), _rows(_events("created"))
+    assert failed.unfinished([f"{pool}::ninth"]) == {f"{pool}::second", f"{pool}::ninth"}
+    assert ended.unfinished([f"{pool}::second"]) == set()
 
 
 def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
-    rows, printed = _rows("resumed")
+    rows = _rows(_events("resumed"))
+    printed = _printed(rows)
     assert "an earlier update was interrupted at second; this one continues" in printed
     assert not any("AWS" in line for line in printed)
     second = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command::second"
@@ -205,19 +200,14 @@ def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
 def test_an_interrupted_change_without_a_step_in_this_update_is_named(
     interrupted: str, kind: str, names: list[str]
 ) -> None:
-    rows, _ = _rows("created")
+    rows = _rows(_events("created"))
     pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
     rows.resumes = ((f"{pool}::{interrupted}", kind),)
     assert rows.not_repeated == [f"{pool}::{name}" for name in names]
 
 
 def test_steps_that_began_and_have_not_ended_are_running() -> None:
-    rows = Rows(Console(file=io.StringIO()))
-    for event in _events("created"):
-        rows.on_event(event)
-        if (began := event.resource_pre_event) and began.metadata.urn.endswith("::second"):
-            break
-    assert rows.running == ["second"]
+    assert _until("created", "second")[0].running == ["second"]
 
 
 @pytest.mark.parametrize(("op", "ends"), [("delete-replaced", 1), ("create", 0)])
@@ -227,7 +217,7 @@ def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
     monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STUCK_SECONDS", 0)
     ended: list[str] = []
-    with Rows(Console(file=io.StringIO()), lambda: ended.append("")) as rows:
+    with Rows(_console(), lambda: ended.append("")) as rows:
         rows.on_event(_planned(op))
         failed = _planned(op).resource_pre_event
         assert failed
@@ -247,41 +237,31 @@ def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
 def test_a_long_step_is_named_with_what_it_does_and_how_long(
     log: str, op: str, name: str, doing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = Rows(Console(file=io.StringIO(), width=110))
-    for event in _events(log):
-        rows.on_event(event)
-        step = event.resource_pre_event and event.resource_pre_event.metadata
-        if step and step.op == op and step.urn.endswith(f"::{name}"):
-            break
+    rows, _ = _until(log, name, op)
     monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STILL_RUNNING_SECONDS", 0)
     with rows:
         deadline = time.monotonic() + 60
-        while "…" not in (printed := rows.console.file.getvalue()):  # type: ignore[attr-defined]
+        while "…" not in (printed := _text(rows.console)):
             assert time.monotonic() < deadline, printed
     assert re.search(rf"… {name} +{doing} +[0-9.]+ s", printed)
 
 
 def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> None:
-    plan, printed = _plan("preview_of_changes")
-    assert [(change.verb, change.name) for change in plan.changes] == [
-        ("update", "first"),
-        ("replace", "second"),
-        ("delete", "third"),
+    plan, printed = _plan(_events("preview_of_changes"))
+    changes = [f"{change.verb} {change.name}" for change in plan.changes]
+    assert changes == ["update first", "replace second", "delete third"]
+    assert printed == [
+        "warning: no fabric",
+        "replace second because of triggers[0]",
+        "delete third",
+        "update first",
+        "changes: 1 to replace, 1 to delete, 1 to update, 0 unchanged",
     ]
-    lines = [line.split() for line in printed.splitlines()]
-    assert lines[1:] == [
-        ["replace", "second", "because", "of", "triggers[0]"],
-        ["delete", "third"],
-        ["update", "first"],
-        ["changes:", "1", "to", "replace,", "1", "to", "delete,", "1", "to", "update,", "0", "unchanged"],
-    ]
-    assert lines[0] == ["warning:", "no", "fabric"]
 
 
 def test_a_plan_tells_what_changes_from_what_only_an_earlier_step_may_change() -> None:
-    _, printed = _plan("preview_of_unknown")
-    assert [" ".join(line.split()) for line in printed.splitlines()] == [
+    assert _plan(_events("preview_of_unknown"))[1] == [
         "update first, fourth",
         "maybe third, second because of what earlier steps return",
         "changes: 2 to update, 2 that may change, 0 unchanged",
@@ -314,43 +294,30 @@ def test_a_deletion_that_an_earlier_update_left_is_a_change_of_its_own(steps: li
         "delete": _planned("delete-replaced"),
         "replace": _planned("replace"),
     }
-    plan = PlannedChanges()
-    for event in [_planned("same"), *(made[step] for step in steps)]:
-        plan.on_event(event)
+    plan, _ = _plan([_planned("same"), *(made[step] for step in steps)])
     assert plan.counts() == counts
 
 
 def test_an_input_that_was_not_there_before_is_a_change() -> None:
-    plan = PlannedChanges()
-    for event in _events("preview_of_unknown"):
-        step = event.resource_pre_event and event.resource_pre_event.metadata
-        if step and step.new and step.urn.endswith("::second"):
+    events = _events("preview_of_unknown")
+    for event in events:
+        step = _step(event)
+        if step and step.new and _begins(event, "second"):
             step.new.inputs = {**(step.new.inputs or {}), "environment": {"A": "1"}}
-        plan.on_event(event)
-    assert plan.counts() == "3 to update, 1 that may change, 0 unchanged"
+    assert _plan(events)[0].counts() == "3 to update, 1 that may change, 0 unchanged"
 
 
 def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
-    plan = PlannedChanges()
-    for event in _events("preview_of_unknown"):
-        step = event.resource_pre_event
-        if step and step.metadata.urn.endswith("::third"):
-            plan.on_event(event)
-    assert plan.counts() == "1 to update, 0 unchanged"
+    third = [event for event in _events("preview_of_unknown") if _begins(event, "third")]
+    assert _plan(third)[0].counts() == "1 to update, 0 unchanged"
 
 
 @pytest.mark.parametrize("count", [8, 9])
 def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
-    event, metadata = next(
-        (event, pre.metadata)
-        for event in _events("created")
-        if (pre := event.resource_pre_event) and pre.metadata.new and pre.metadata.new.custom
-    )
-    plan = PlannedChanges()
-    for number in range(count):
-        metadata.urn = f"urn:x::host-{number}"
-        metadata.type = "command:local:Command"
-        plan.on_event(event)
-    console = Console(file=io.StringIO(), width=200)
-    console.print(plan.render())
-    assert ("and 1 more" in console.file.getvalue()) == (count == 9)  # type: ignore[attr-defined]
+    first = next(event for event in _events("created") if _begins(event, "first"))
+    events = [copy.deepcopy(first) for _ in range(count)]
+    for number, event in enumerate(events):
+        step = _step(event)
+        assert step
+        step.urn = f"urn:x::host-{number}"
+    assert ("and 1 more" in " ".join(_plan(events)[1])) == (count == 9)
