@@ -13,7 +13,7 @@ from busbar.capability import capabilities
 from busbar.cli import main as cli
 from busbar.cli.engine import ENGINE_COMMANDS
 from busbar.config.stackfile import NoStackFileError
-from busbar.exits import Failed, Misuse, NoVerdict
+from busbar.exits import Failed, Misuse
 from busbar.kube.client import ApiError
 from tests.unit.cli.test_every_command import APP, SHOWN
 
@@ -42,6 +42,7 @@ SHOWN_WORDS = [" ".join(words) for words in SHOWN]
 ALL = [*SHOWN_WORDS, *ENGINE_COMMANDS]
 A_STEP = next((each.name, step) for each in capabilities() for step in each.steps)
 TEXT = "the API says no"
+UNKNOWN = ApiError("GET /x", 503, TEXT)
 
 
 def is_asking(words: str) -> bool:
@@ -77,37 +78,26 @@ Ended = Callable[[str, BaseException], tuple[Any, str]]
 
 
 @pytest.mark.parametrize("words", ALL)
-def test_what_is_bad_or_was_not_done_is_1(ended: Ended, words: str) -> None:
-    code, said = ended(words, Failed(TEXT))
-    assert (code, said.endswith(f"error: {TEXT}\n")) == (1, True)
-
-
-@pytest.mark.parametrize("words", ALL)
-def test_what_is_not_known_is_2_and_no_verdict_and_a_failure_of_what_acts(ended: Ended, words: str) -> None:
-    error = ApiError("GET /x", 503, TEXT)
-    assert isinstance(error, NoVerdict)
-    code, said = ended(words, error)
-    prefix, expected = ("error: no verdict", 2) if is_asking(words) else ("error", 1)
-    assert (code, said.endswith(f"{prefix}: {error}\n")) == (expected, True)
-
-
-@pytest.mark.parametrize("error", [Misuse(TEXT), NoStackFileError(TEXT)], ids=["usage", "no-file"])
-@pytest.mark.parametrize("words", ALL)
-def test_wrong_usage_and_configuration_is_64(ended: Ended, words: str, error: Exception) -> None:
-    code, said = ended(words, error)
-    assert (code, said.splitlines()[-1].startswith("error: "), TEXT in said) == (64, True, True)
-
-
-@pytest.mark.parametrize("words", ALL)
-def test_a_defect_of_busbar_is_70_with_its_traceback(ended: Ended, words: str) -> None:
-    code, said = ended(words, RuntimeError(TEXT))
-    assert (code, f"RuntimeError: {TEXT}\nerror: internal: " in said) == (70, True)
-
-
-@pytest.mark.parametrize("words", ALL)
-def test_an_interruption_is_130(ended: Ended, words: str) -> None:
-    code, said = ended(words, KeyboardInterrupt())
-    assert (code, said.splitlines()[-1].startswith("error: interrupted")) == (130, True)
+@pytest.mark.parametrize(
+    ("error", "code", "last"),
+    [
+        (Failed(TEXT), 1, f"error: {TEXT}"),
+        (UNKNOWN, 2, f"error: no verdict: {UNKNOWN}"),
+        (Misuse(TEXT), 64, f"error: {TEXT}"),
+        (NoStackFileError(TEXT), 64, f"error: {TEXT}"),
+        (RuntimeError(TEXT), 70, "error: internal: "),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+    ],
+    ids=["bad or not done", "not known", "usage", "no file", "defect", "interruption"],
+)
+def test_each_kind_of_error_has_one_exit_code_and_prefix_in_all_commands(
+    ended: Ended, words: str, error: BaseException, code: int, last: str
+) -> None:
+    if error is UNKNOWN and not is_asking(words):
+        code, last = 1, f"error: {UNKNOWN}"  # what acts has failed
+    found, said = ended(words, error)
+    assert (found, said.splitlines()[-1][: len(last)]) == (code, last)
+    assert code != 70 or f"RuntimeError: {TEXT}\n" in said, "a defect has its traceback"
 
 
 # The others do not need its configuration, or need no stack.
