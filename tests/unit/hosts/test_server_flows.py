@@ -161,18 +161,9 @@ def test_an_upgrade_saves_etcd_first_and_restarts_while_the_others_answer(server
     in_order(steps, RESTARTED, BACK, RECORDED)
 
 
-@pytest.mark.parametrize(
-    ("fails", "says"),
-    [
-        (
-            "k3s * etcd-snapshot *",
-            "the snapshot of etcd before the upgrade to v1.35.7+k3s1 failed; no changes",
-        ),
-        ("curl *:6443/readyz", "k3s was not restarted: etcd would lose its quorum"),
-    ],
-)
-def test_a_server_that_must_not_stop_is_not_restarted(server: Host, fails: str, says: str) -> None:
-    assert says in refused(server, fails, version=NEXT)
+def test_a_server_whose_etcd_cannot_be_saved_is_not_upgraded(server: Host) -> None:
+    said = refused(server, "k3s * etcd-snapshot *", version=NEXT)
+    assert "the snapshot of etcd before the upgrade to v1.35.7+k3s1 failed; no changes made" in said
     assert RESTARTED not in server.steps
 
 
@@ -299,13 +290,11 @@ def test_another_peer_reloads_keepalived_and_k3s_does_not_restart(sharing: Host)
     steps = share(sharing, "10.0.0.12 10.0.0.13")
     in_order(steps, *CHECKED, *LOADED, ANSWERS)
     assert not {RESTARTED, FORGOTTEN} & {*steps}
-    assert not {*LOADED, RESTARTED} & {*share(sharing, "10.0.0.12 10.0.0.13")}
 
 
 def test_a_server_that_shares_no_address_any_more_has_no_keepalived(sharing: Host) -> None:
     in_order(install(sharing), *GONE)
     assert KEEPALIVED not in applied(sharing)
-    assert not [step for step in install(sharing) if "keepalived" in step]
 
 
 def test_an_address_that_does_not_answer_is_named(sharing: Host) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from busbar.kube import drain, nodes
+from busbar.kube.client import JsonObject
 from busbar.kube.drain import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
 from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.wait import TimedOut
@@ -20,35 +23,37 @@ def remove(cluster: Nodes, *workers: str, said: list[str] | None = None) -> list
     return drain.remove_stale_nodes(cluster, spec, cluster.clock, say)
 
 
-def test_a_worker_that_left_the_configuration_is_drained_and_deleted() -> None:
-    pods = (pod("app", "w-1"), pod("other", "w-2"), pod("bare", "w-1", owner=""), pod("job", "w-1", "Job"))
-    cluster = Nodes(SERVER, node("w-1", "b"), node("w-2", "c"), pods=pods)
-    assert remove(cluster, "w-2") == ["w-1"]
-    assert cluster.log == ["w-1 cordoned", "app evicted", "bare evicted", "job evicted", "w-1 deleted"]
+W1, W2 = node("w-1", "b"), node("w-2", "c")
+PODS = [pod("app", "w-1"), pod("other", "w-2"), pod("bare", "w-1", owner=""), pod("job", "w-1", "Job")]
+EVICTED = ["app evicted", "bare evicted", "job evicted"]
+# Pods that belong to the Node, or are over.
+OF_NODE = [
+    pod("agent", "w-1", "DaemonSet"),
+    pod("static", "w-1", "Node"),
+    pod("done", "w-1", "Job", "Failed"),
+]
 
 
-def test_pods_that_belong_to_the_node_or_are_over_do_not_keep_it() -> None:
-    pods = (
-        pod("agent", "w-1", "DaemonSet"),
-        pod("static", "w-1", "Node"),
-        pod("done", "w-1", "Job", "Failed"),
-    )
-    cluster = Nodes(node("w-1", "b"), pods=pods)
-    remove(cluster)
-    assert cluster.log == ["w-1 cordoned", "w-1 deleted"]
-
-
-def test_workers_in_the_configuration_and_servers_stay() -> None:
-    cluster = Nodes(SERVER, node("w-1", "b"), node("w-2", "c", ready=False))
-    assert (remove(cluster, "w-1", "w-2", "w-3"), cluster.log) == ([], [])
-
-
-def test_a_worker_that_is_configured_in_capital_letters_stays() -> None:
-    assert remove(Nodes(node("w-1", "b")), "W-1") == []
-
-
-def test_a_node_that_somebody_else_has_added_stays() -> None:
-    assert remove(Nodes(node("guest"))) == []
+@pytest.mark.parametrize(
+    ("found", "pods", "configured", "log"),
+    [
+        ([SERVER, W1, W2], PODS, ["w-2"], ["w-1 cordoned", *EVICTED, "w-1 deleted"]),
+        ([W1], OF_NODE, [], ["w-1 cordoned", "w-1 deleted"]),
+        ([SERVER, W1, node("w-2", "c", ready=False)], [], ["w-1", "w-2", "w-3"], []),
+        ([W1], [], ["W-1"], []),
+        # Somebody else has added it.
+        ([node("guest")], [], [], []),
+        # The worker was renamed: its pods are not waited for.
+        ([W1, node("w-9", "b")], [pod("app", "w-1")], ["w-9"], ["w-1 deleted"]),
+    ],
+    ids=["left", "pods of the Node", "configured", "capital letters", "of somebody else", "renamed"],
+)
+def test_a_worker_that_left_the_configuration_is_drained_and_deleted_and_no_other_node(
+    found: list[JsonObject], pods: list[JsonObject], configured: list[str], log: list[str]
+) -> None:
+    cluster = Nodes(*deepcopy(found), pods=(*pods,))
+    assert remove(cluster, *configured) == [line.split()[0] for line in log if line.endswith(" deleted")]
+    assert cluster.log == log
 
 
 def test_the_password_of_a_node_goes_with_it() -> None:
@@ -112,12 +117,6 @@ def test_a_kubelet_that_has_noted_no_lease_is_not_silent() -> None:
         {"metadata": {"name": "w-2"}, "spec": {}},
     ]
     assert nodes.silent(Cluster({LEASES: leases})) == set()
-
-
-def test_the_old_node_of_a_renamed_worker_is_deleted_without_waiting_for_its_pods() -> None:
-    cluster = Nodes(node("w-1", "b"), node("w-9", "b"), pods=(pod("app", "w-1"),))
-    remove(cluster, "w-9")
-    assert cluster.log == ["w-1 deleted"]
 
 
 def test_a_budget_that_allows_an_eviction_later_is_waited_for_and_named() -> None:
