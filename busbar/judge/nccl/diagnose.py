@@ -108,7 +108,9 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
         # what another process saw of the failure says no more than an earlier warning
         seen = known.effective_kind == "peer" and known.severity != "fatal" and earlier
         nothing_failed = worst == "unknown" and known.name not in warned
-        if not (known.effective_kind == "echo" or seen or nothing_failed):
+        # ranks that were set up went on after the warning
+        went_on = known.name == "hang" and "Init COMPLETE" in context.log.stated
+        if went_on or not (known.effective_kind == "echo" or seen or nothing_failed):
             return found
     earliest = Diagnosis(
         name="earliest-warning",

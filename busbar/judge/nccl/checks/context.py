@@ -194,7 +194,6 @@ class Context:
     nodes_given: bool = False
     bandwidths: dict[str, Check] = field(default_factory=dict)  # of each wanted collective
     results: dict[str, CollectiveResult] = field(default_factory=dict)
-    passed: frozenset[str] = frozenset()  # gates that passed before the one that is run
     proof: Proof | None = None  # of the only table; None: all tables are looked at
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
 from busbar.judge.nccl.checks.context import Check, Context, failed, passed, result, unknown
-from busbar.judge.nccl.log.known import KnownLine
 from busbar.judge.nccl.log.patterns import BYTES
 from busbar.judge.nccl.log.records import (
     Banner,
@@ -364,14 +363,9 @@ def _doubts(context: Context) -> list[tuple[str, str, LogLine]]:
     for known in context.log.known_lines:
         if known.rule.no_verdict:
             found.append(("warnings.no_verdict", known.rule.meaning, known.first))
-        elif known.among_rows is not None and not _is_proven(context, known):
+        elif known.among_rows is not None:
             found.append(("warnings.disturbed", f"among the rows, {known.rule.meaning}", known.among_rows))
     for unusual in context.log.unusual:
         if unusual.decides:
             found.append((*MEANS[unusual.decides], unusual.first))
     return sorted(found, key=lambda doubt: doubt[2].line)
-
-
-def _is_proven(context: Context, known: KnownLine) -> bool:
-    """True if the gates that a rule names have proven that its line did no harm."""
-    return bool(known.rule.proven_by) and context.passed.issuperset(known.rule.proven_by)

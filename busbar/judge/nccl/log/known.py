@@ -78,7 +78,6 @@ class Failure(StrictModel):
     kind: Kind | None = None
     explains: tuple[str, ...] = ()
     no_verdict: bool = False
-    proven_by: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = ("before", "table", "after")
     retried: bool = Field(default=False, description="no failure where the program starts after it")
     fallback: bool = False

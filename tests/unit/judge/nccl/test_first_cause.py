@@ -168,6 +168,8 @@ def test_a_hang_behind_the_bootstrap_is_not_blamed_on_its_interface() -> None:
     assert "wrong bootstrap interface" in cause_of("hang", log)
     log.append("worker-0:40:40 [0] NCCL INFO comm 0x5 rank 0 nranks 16 cudaDev 0 - Init COMPLETE")
     assert "the interface is right" in cause_of("hang", log)
+    first = judge([*log, WARNING], WANT).diagnoses[0]
+    assert first.name == "hang" and WARNING in first.next
 
 
 @pytest.mark.parametrize(
