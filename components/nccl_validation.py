@@ -28,8 +28,7 @@ from busbar.manifests.image_pull import ImagePull
 from busbar.manifests.names import digest
 from busbar.manifests.nccljob import NcclJob
 from busbar.names import VALIDATION_NAMESPACE
-from busbar.outputs.contract import current_result
-from busbar.preflight.facts import machines_of
+from busbar.outputs.contract import current_result, machines_of
 
 
 class NcclValidation(pulumi.ComponentResource):

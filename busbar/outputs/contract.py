@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from pydantic import AwareDatetime, Field, FiniteFloat, StrictBool, StrictFloat, ValidationError
@@ -18,7 +18,6 @@ from busbar.hosts.inventory import Host, Inventory
 from busbar.judge.archive import JOB, VERDICT, Record, Settings, changes
 from busbar.manifests import nccljob
 from busbar.models import OutputModel, number, problems
-from busbar.preflight.facts import machines_of
 from busbar.text import listed
 
 # Variables only of the validation: a job has its own number of ranks, and its own way to print evidence.
@@ -121,6 +120,11 @@ def _launch(
         roce=tuple(sorted({state for each in found.values() for state in each.get("roce", ())})) or None,
         without_nfs=tuple(name for name, each in found.items() if each.get("nfs_client") is False) or None,
     )
+
+
+def machines_of(names: Iterable[str], hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Host name -> the digest of its machine-id, if it is known. `hosts`: facts by host name."""
+    return {name: hosts[name]["machine"] for name in sorted(names) if "machine" in hosts.get(name, {})}
 
 
 def _rail_hcas(facts: Mapping[str, Mapping[str, Any]], rails: int) -> dict[str, tuple[str, ...]]:

@@ -23,8 +23,6 @@ from busbar.hosts.scripts import packed
 RAIL_PCI, OTHER_PCI = "rail_pci", "other_pci"
 # When preflight found no K3s there (epoch, seconds): a Node that is older is of another installation.
 WITHOUT_K3S = "without_k3s"
-# The digest of the machine-id, beside the other facts of a host.
-MACHINE = "machine"
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,8 @@ def read(text: str) -> dict[str, HostRecord]:
 
 
 def unpack(text: str) -> dict[str, dict[str, Any]]:
-    """Host name -> facts, with its MACHINE, as `read`."""
-    return {name: {**host.facts, MACHINE: host.machine} for name, host in read(text).items()}
+    """Host name -> facts, with the digest of its machine-id as `machine`, as `read`."""
+    return {name: {**host.facts, "machine": host.machine} for name, host in read(text).items()}
 
 
 def with_warnings(records: Mapping[str, HostRecord], findings: Iterable[Finding]) -> dict[str, HostRecord]:
@@ -84,11 +82,6 @@ def _digest(finding: Finding) -> str:
 def rail_addresses(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The PCI addresses of the rails of all hosts, each once, sorted. `hosts`: facts by host name."""
     return sorted({address for facts in hosts.values() for address in facts.get(RAIL_PCI, ())})
-
-
-def machines_of(names: Iterable[str], hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Host name -> the digest of its machine-id, if it is known. `hosts`: facts by host name."""
-    return {name: hosts[name][MACHINE] for name in sorted(names) if MACHINE in hosts.get(name, {})}
 
 
 def unreachable(hosts: Mapping[str, HostRecord]) -> set[str]:

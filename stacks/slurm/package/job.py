@@ -10,7 +10,7 @@ from busbar.collect.spec import expectation
 from busbar.manifests import sbatch
 from busbar.manifests.names import job_name
 from busbar.manifests.ncclrun import nccl_run
-from busbar.preflight.facts import machines_of
+from busbar.outputs.contract import machines_of
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.package.render import hostname
