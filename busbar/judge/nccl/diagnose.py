@@ -99,19 +99,9 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
             follows = linked or rule.effective_kind in ("crash", "peer", "echo")
             role = "echo" if rule.severity == "fatal" or follows else "other"
         found.append(_diagnosis(context, rule, line, count, role))
-    unknown = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
-    first_line = min(unknown, key=_line, default=None)
-    if first_line is None or (worst != "fail" and context.has_rows):
+    first_line = _unknown_cause(context, found[0] if found else None, warned, failed=worst == "fail")
+    if first_line is None:
         return found
-    if found:
-        known, earlier = rules[found[0].name], found[0].line > first_line.line
-        # what another process saw of the failure says no more than an earlier warning
-        seen = known.effective_kind == "peer" and known.severity != "fatal" and earlier
-        nothing_failed = worst == "unknown" and known.name not in warned
-        # ranks that were set up went on after the warning
-        went_on = known.name == "hang" and "Init COMPLETE" in context.log.stated
-        if went_on or not (known.effective_kind == "echo" or seen or nothing_failed):
-            return found
     earliest = Diagnosis(
         name="earliest-warning",
         severity="fatal",
@@ -123,6 +113,26 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
         role="first-cause",
     )
     return [earliest, *(d.model_copy(update={"role": "echo"}) for d in found[:1]), *found[1:]]
+
+
+def _unknown_cause(
+    context: Context, first: Diagnosis | None, warned: set[str], *, failed: bool
+) -> LogLine | None:
+    """NCCL's earliest warning or error that no rule knows, if it says more than the FIRST known failure."""
+    unknown = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
+    line = min(unknown, key=_line, default=None)
+    if not failed and context.has_rows:
+        return None
+    if line is None or first is None:
+        return line
+    known = failure(first.name)
+    if known.name == "hang" and "Init COMPLETE" in context.log.stated:
+        return None  # the ranks were set up, so they went on after the warning
+    if known.effective_kind == "echo":
+        return line
+    if known.effective_kind == "peer" and known.severity != "fatal":
+        return line if line.line < first.line else None  # what a peer saw follows from it
+    return None if failed or known.name in warned else line
 
 
 def _line_of(check: Check) -> LogLine:
