@@ -146,69 +146,72 @@ def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
 
 
 def settings(config: str) -> list[str]:
-    """The lines that count: without indentation and comments."""
-    lines = [line.strip() for line in config.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+    """The lines that count, without comments."""
+    return [line for line in config.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
 def test_haproxy_asks_every_server_whether_it_is_ready_and_trusts_only_the_ca_of_the_cluster() -> None:
     inventory = Inventory.of(cluster())
-    lines = settings(haproxy.haproxy_config(inventory.load_balancers, inventory.servers, None))
-    servers = [f"server server-{n} 192.0.2.1{n}:6443" for n in (1, 2, 3)]
-    assert [line for line in lines if line.startswith(("server ", "bind "))] == [
-        *("bind *:6443", *servers, "bind 127.0.0.1:8404"),
-    ]
-    assert {"option httpchk GET /readyz", "http-check expect status 200", "balance roundrobin"} <= {*lines}
+    found: dict[str, list[str]] = {}
+    for line in settings(haproxy.haproxy_config(inventory.load_balancers, inventory.servers, None)):
+        if line.startswith(" "):
+            found[[*found][-1]].append(line.strip())
+        else:
+            found[line] = []
     checks = "inter 5s fastinter 1s downinter 2s fall 3 rise 2 check check-ssl verify required"
-    assert f"default-server {checks} ca-file /etc/haproxy/busbar-ca.pem" in lines
+    assert {section: ", ".join(lines) for section, lines in found.items()} == {
+        "global": "log /dev/log local0, user haproxy, group haproxy, maxconn 8000, hard-stop-after 30m",
+        "defaults": "mode tcp, log global, option tcplog, option dontlognull, timeout connect 5s, "
+        "option redispatch 1, timeout check 5s, timeout client 1h, timeout server 1h, timeout tunnel 1h",
+        "frontend kubernetes_api": "bind *:6443, default_backend servers",
+        "backend servers": "balance roundrobin, option httpchk GET /readyz, http-check expect status 200, "
+        "default-server on-marked-down shutdown-sessions, "
+        f"default-server {checks} ca-file /etc/haproxy/busbar-ca.pem, "
+        + ", ".join(f"server server-{number} 192.0.2.1{number}:6443" for number in (1, 2, 3)),
+        "listen stats": "mode http, bind 127.0.0.1:8404, stats enable, stats uri /",
+    }
 
 
-def test_connections_through_haproxy_may_be_idle_for_an_hour_and_end_with_their_server() -> None:
-    inventory = Inventory.of(cluster())
-    lines = settings(haproxy.haproxy_config(inventory.load_balancers, inventory.servers, None))
-    assert {
-        *(
-            "mode tcp",
-            "maxconn 8000",
-            "option redispatch 1",
-            "default-server on-marked-down shutdown-sessions",
-        ),
-        *("timeout connect 5s", "timeout check 5s", "hard-stop-after 30m"),
-        *("timeout client 1h", "timeout server 1h", "timeout tunnel 1h"),
-    } <= {*lines}
+def vrrp(program: str, script: str, own: str, peers: str, *, instance: str, address: str) -> str:
+    """The whole configuration of a host that shares an address with its peers, as words."""
+    return (
+        f"global_defs {{ script_user root enable_script_security }} vrrp_script {program} {{ {script} }} "
+        f"vrrp_instance kubernetes_api {{ state BACKUP {instance} advert_int 1 "
+        f"unicast_src_ip {own} unicast_peer {{ {peers} }} virtual_ipaddress {{ {address} }} "
+        f"track_script {{ {program} }} }}"
+    )
 
 
-def vrrp(own: str, peers: Sequence[str], priority: int) -> set[str]:
-    """The lines of a host that shares an address with its peers."""
-    return {"state BACKUP", f"unicast_src_ip {own}", *peers, f"priority {priority}"}
+def words(config: str) -> str:
+    assert config.startswith("# Written by busbar: "), "how busbar knows its own file"
+    return " ".join(" ".join(settings(config)).split())
 
 
 def test_of_two_load_balancers_the_first_has_the_address_while_haproxy_runs_there() -> None:
     made = cluster(load_balancers=2)
-    both, shared = Inventory.of(made).load_balancers, made.hosts.virtual_ip
-    assert shared is not None
-    addresses = [host.address for host in both]
-    for host, own, peer, priority in zip(both, addresses, reversed(addresses), (150, 100), strict=True):
-        config = haproxy.keepalived_config(both, shared, host)
-        lines = settings(config)
-        assert vrrp(own, [peer], priority) <= {*lines} and "nopreempt" not in lines
-        assert {shared.address, f"interface {shared.interface}", "track_script {", "haproxy"} <= {*lines}
-        assert f"virtual_router_id {shared.router_id}" in lines
-        assert 'script "/usr/bin/systemctl is-active --quiet haproxy.service"' in lines
-        assert config.startswith("# Written by busbar: "), "how busbar knows its own file"
+    both = Inventory.of(made).load_balancers
+    script = 'script "/usr/bin/systemctl is-active --quiet haproxy.service" interval 2 fall 2 rise 2'
+    for host, peer, priority in ((both[0], both[1], 150), (both[1], both[0], 100)):
+        assert words(haproxy.keepalived_config(both, made.hosts.virtual_ip, host)) == vrrp(
+            *("haproxy", script, host.address, peer.address),
+            instance=f"interface eth0 virtual_router_id 51 priority {priority}",
+            address="192.0.2.100",
+        )
 
 
 def test_servers_share_an_address_that_only_one_with_a_ready_api_has_and_keeps() -> None:
     servers = Inventory.of(cluster()).servers
     shared = VirtualIp(address="10.0.0.8", interface="eth0")
-    config = haproxy.keepalived_config(servers, shared, servers[1])
-    lines = settings(config)
-    assert vrrp("192.0.2.12", ["192.0.2.11", "192.0.2.13"], 149) <= {*lines}
-    assert {"nopreempt", "10.0.0.8", "interface eth0", "virtual_router_id 51", "apiserver"} <= {*lines}
-    [script] = [line for line in lines if line.startswith("script ")]
-    assert "--noproxy 127.0.0.1 --max-time 3 --cacert /var/lib/rancher/k3s/server/tls/server-ca.crt" in script
-    assert script.endswith('https://127.0.0.1:6443/readyz"')
-    assert config.startswith("# Written by busbar: one address for all servers.")
+    script = (
+        'script "/usr/bin/curl -sf -o /dev/null --noproxy 127.0.0.1 --max-time 3 --cacert '
+        '/var/lib/rancher/k3s/server/tls/server-ca.crt https://127.0.0.1:6443/readyz" '
+        "interval 3 timeout 4 fall 3 rise 2"
+    )
+    assert words(haproxy.keepalived_config(servers, shared, servers[1])) == vrrp(
+        *("apiserver", script, "192.0.2.12", "192.0.2.11 192.0.2.13"),
+        instance="nopreempt interface eth0 virtual_router_id 51 priority 149",
+        address="10.0.0.8",
+    )
 
 
 def test_one_load_balancer_has_no_keepalived() -> None:

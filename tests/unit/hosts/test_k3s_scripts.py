@@ -131,7 +131,8 @@ def test_pods_outlive_a_restart_of_the_unit_and_k3s_starts_again_however_it_ende
     place, *lines = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit server').splitlines()
     assert place == "/etc/systemd/system/k3s.service 0644"
     assert {
-        *("Type=notify", "TimeoutStartSec=0", "KillMode=process", "Delegate=yes"),
+        *("Wants=network-online.target", "After=network-online.target", "Type=notify"),
+        *("TimeoutStartSec=0", "KillMode=process", "Delegate=yes"),
         *("Restart=always", "RestartSec=5s", "WantedBy=multi-user.target"),
         *("EnvironmentFile=-/etc/default/%N", "EnvironmentFile=-/etc/sysconfig/%N"),
         *("LimitNOFILE=1048576", "LimitNPROC=infinity", "LimitCORE=infinity", "TasksMax=infinity"),
