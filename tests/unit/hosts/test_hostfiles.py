@@ -172,7 +172,7 @@ def test_haproxy_asks_every_server_whether_it_is_ready_and_trusts_only_the_ca_of
     }
 
 
-def vrrp(program: str, script: str, own: str, peers: str, *, instance: str, address: str) -> str:
+def vrrp(program: str, script: str, own: str, peers: str, instance: str, address: str) -> str:
     """The whole configuration of a host that shares an address with its peers, as words."""
     return (
         f"global_defs {{ script_user root enable_script_security }} vrrp_script {program} {{ {script} }} "
@@ -192,11 +192,9 @@ def test_of_two_load_balancers_the_first_has_the_address_while_haproxy_runs_ther
     both = Inventory.of(made).load_balancers
     script = 'script "/usr/bin/systemctl is-active --quiet haproxy.service" interval 2 fall 2 rise 2'
     for host, peer, priority in ((both[0], both[1], 150), (both[1], both[0], 100)):
-        assert words(haproxy.keepalived_config(both, made.hosts.virtual_ip, host)) == vrrp(
-            *("haproxy", script, host.address, peer.address),
-            instance=f"interface eth0 virtual_router_id 51 priority {priority}",
-            address="192.0.2.100",
-        )
+        instance = f"interface eth0 virtual_router_id 51 priority {priority}"
+        expected = vrrp("haproxy", script, host.address, peer.address, instance, "192.0.2.100")
+        assert words(haproxy.keepalived_config(both, made.hosts.virtual_ip, host)) == expected
 
 
 def test_servers_share_an_address_that_only_one_with_a_ready_api_has_and_keeps() -> None:
@@ -207,11 +205,9 @@ def test_servers_share_an_address_that_only_one_with_a_ready_api_has_and_keeps()
         '/var/lib/rancher/k3s/server/tls/server-ca.crt https://127.0.0.1:6443/readyz" '
         "interval 3 timeout 4 fall 3 rise 2"
     )
-    assert words(haproxy.keepalived_config(servers, shared, servers[1])) == vrrp(
-        *("apiserver", script, "192.0.2.12", "192.0.2.11 192.0.2.13"),
-        instance="nopreempt interface eth0 virtual_router_id 51 priority 149",
-        address="10.0.0.8",
-    )
+    instance = "nopreempt interface eth0 virtual_router_id 51 priority 149"
+    expected = vrrp("apiserver", script, "192.0.2.12", "192.0.2.11 192.0.2.13", instance, "10.0.0.8")
+    assert words(haproxy.keepalived_config(servers, shared, servers[1])) == expected
 
 
 def test_one_load_balancer_has_no_keepalived() -> None:
