@@ -42,6 +42,32 @@ def test_a_job_that_failed_does_not_pass_with_a_whole_table(line: str, name: str
     assert name in [d.name for d in verdict.diagnoses]
 
 
+PLUGIN_OF_ANOTHER_LIBFABRIC = (
+    "w-1:41:41 [0] NCCL INFO NET/Plugin : dlerror=/opt/lib/libfabric.so.1: version `FABRIC_1.7' not found "
+    "(required by /opt/lib/libnccl-net.so) No plugin found (libnccl-net.so), using internal implementation"
+)
+OWN_WORDS = [
+    ("[C25L18:0:24972 - comm.c:374] ERROR Failed to lock SAT tree(ID:0x40 ret:0x4)", "sharp-denied"),
+    (
+        "[C25L19:1:28576 unique id 1201360] ERROR collect_ports_data: failed to find valid ports",
+        "sharp-denied",
+    ),
+    ("NCCL WARN NET/IB : SHARP coll init error: Cannot create SHARP job(-11)", "sharp-denied"),
+    ("Libfabric error: (-12) Cannot allocate memory", "memlock"),
+    ("w-1:41:90 [1] NCCL WARN Call to ibv_create_qp failed with error Unknown error -12", "memlock"),
+    ("NCCL WARN HIP failure 'the operation cannot be performed in the present state'", "cuda-failure"),
+    (PLUGIN_OF_ANOTHER_LIBFABRIC, "ofi-plugin-not-initialized"),
+]
+
+
+@pytest.mark.parametrize(("line", "name"), OWN_WORDS)
+def test_a_library_names_a_failure_in_words_of_its_own(line: str, name: str) -> None:
+    start = Made().lines()[:3]
+    assert [d.name for d in judge([*start, line], Expectation()).diagnoses if d.line == len(start) + 1] == [
+        name
+    ]
+
+
 @pytest.mark.parametrize(
     "line",
     [
