@@ -37,7 +37,7 @@ def source(context: Context) -> Check:
         fix = "give the program's own output as text, .gz or .zst"
         return unknown("source.unread_form", f"the log is {log.form}, which is not read", fix=fix)
     without_rows = [log.dangling or Preamble(), *(r.preamble for r in log.runs if not r.rows)]
-    if any(preamble.has_several_programs for preamble in without_rows):
+    if any(p.has_several_programs and not p.has_whole_lists for p in without_rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"
         reason = f"several programs wrote this log and {ended}: MPI was not effective"
         return failed("source.several_programs", reason)

@@ -81,6 +81,11 @@ class Row:
         return self.out_of_place, self.in_place
 
     @property
+    def is_out_of_place_only(self) -> bool:
+        """Whether only the out-of-place data was compared, as of alltoall: in place it does other work."""
+        return self.in_place.unchecked and not self.out_of_place.unchecked
+
+    @property
     def key(self) -> tuple[str, str | None, int | None, int]:
         """The key of the row, which differs between all rows in a table of one program."""
         return (self.type, self.redop, self.root, self.size)
@@ -156,6 +161,15 @@ class Preamble:
         """Whether two programs wrote it: a rank, a banner or a name occurs twice."""
         ranks = [(r.group, r.rank) for r in self.ranks]
         return len(set(ranks)) < len(ranks) or self.repeats > 0
+
+    @property
+    def has_whole_lists(self) -> bool:
+        """Whether it has whole device lists of several processes each: of programs that MPI did join."""
+        starts = [i for i, r in enumerate(self.ranks) if r.rank == 0] + [len(self.ranks)]
+        lists = [self.ranks[a:b] for a, b in pairwise(starts)]
+        whole = all([r.rank for r in listed] == [*range(len(listed))] for listed in lists)
+        joined = all(len({(r.host, r.pid) for r in listed}) > 1 for listed in lists)
+        return bool(lists) and starts[0] == 0 and whole and joined
 
 
 @dataclass

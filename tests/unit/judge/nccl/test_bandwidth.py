@@ -241,6 +241,16 @@ def test_both_halves_of_the_largest_message_agree_within_10_percent(one: str, tw
     assert stability(context(Expectation(), halves(one, two))).code == code
 
 
+def test_an_in_place_half_that_is_not_compared_is_another_operation_and_need_not_agree() -> None:
+    one, two = measurement(busbw="38.84"), measurement(busbw="43.72", wrong="N/A")
+    check = stability(context(Expectation(), table([row(16 * GIB, one, two)], 2, "alltoall")))
+    assert check.code == "stability.steady"
+    assert check.reason.startswith("38.84 and 43.72 GB/s are of two operations")
+    unchecked = measurement(busbw="38.84", wrong="N/A")  # -c 0: neither half is compared
+    run = table([row(16 * GIB, unchecked, two)], 2)
+    assert stability(context(Expectation(), run)).code == "stability.differs"
+
+
 def test_every_table_must_be_steady_and_a_steady_one_is_shown_by_its_first() -> None:
     good, bad = halves("100.00", "100.00", line=10), halves("100.00", "50.00", line=20)
     check = stability(context(Expectation(), good, halves("99.00", "99.00", line=30)))

@@ -67,6 +67,29 @@ def test_several_programs_without_any_row_are_said_not_to_have_finished() -> Non
     assert "a table has no row of its own" in source(gates_of(whole(), Run(TWICE, 20))).reason
 
 
+def listed(*pids: int, host: str = "worker-0") -> list[Rank]:
+    """A device list of these processes."""
+    return [replace(RANK, rank=i, pid=pid, host=host) for i, pid in enumerate(pids)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "code"),
+    [
+        # two programs one after the other, each of several processes that MPI joined
+        ([*listed(1, 2), *listed(3, 4)], "source.ends_after_device_list"),
+        # each process alone, with one rank or with all GPUs of its host
+        ([*listed(1), *listed(2)], "source.several_programs"),
+        ([*listed(1, 1), *listed(2, 2)], "source.several_programs"),
+        ([*listed(1, 1), *listed(1, 1, host="worker-1")], "source.several_programs"),
+        # two lists among each other
+        ([RANK, replace(RANK, pid=3), LAST, replace(LAST, pid=4)], "source.several_programs"),
+        ([LAST, *listed(1, 2), *listed(3, 4)], "source.several_programs"),
+    ],
+)
+def test_whole_lists_of_several_processes_show_that_mpi_was_effective(ranks: list[Rank], code: str) -> None:
+    assert source(gates_of(dangling=Preamble(ranks=ranks, repeats=1))).code == code
+
+
 def test_the_first_arguments_show_that_the_log_is_whole() -> None:
     check = source(gates_of(whole(1), whole(20)))
     assert (check.line, check.evidence, check.reason[-3:]) == (1, "banner 1", "(2)")
