@@ -190,6 +190,17 @@ def test_without_a_profile_the_first_cause_is_what_the_log_shows(
     assert [d.name for d in found if d.role == "first-cause"] == ([name] if name else [])
 
 
+@pytest.mark.parametrize("want", [WANT, Expectation(nodes=2)])
+def test_what_a_library_says_of_gpudirect_comes_before_edges_without_it(want: Expectation) -> None:
+    made = Made()
+    made.gdr = False
+    said = "NCCL INFO NET/OFI Could not disable CUDA API usage for HMEM, disabling GDR"
+    made.info = [f"worker-0:40:40 [0] {said}"]
+    first, second = judge(made.lines(), want).diagnoses
+    assert (first.name, first.role) == ("gpudirect-disabled-by-libfabric", "first-cause")
+    assert second.name == ("no-gpudirect" if want.transport else "edges-without-gpudirect")
+
+
 NAMES = {4: "ib-protection-error", 5: "ib-flushed", 10: "ib-protection-error", 12: "ib-retry-exceeded",
          13: "ib-receiver-not-ready"}  # fmt: skip
 FORMS = [
