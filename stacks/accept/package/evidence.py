@@ -332,7 +332,8 @@ class Evidence:
                 if not stage.began <= asked.at <= stage.ended:
                     raise Untrusted(f"{where} is of {asked.at}, not in its stage")
                 found.append((name, asked))
-        return sorted(found, key=lambda each: each[1].at)
+        # Times are whole seconds, and the question of the end comes last.
+        return sorted(found, key=lambda each: (each[1].at, each[0] == MACHINES))
 
     @cached_property
     def changes(self) -> Changes:

@@ -301,6 +301,12 @@ def criteria(accepted: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(accepted / document.CRITERIA, tmp_path / "agreed.yaml"))
 
 
+def test_the_last_question_may_fall_into_the_second_of_the_stages_before_it(folder: Path) -> None:
+    for name in ("storage", "training"):
+        made.machines(folder, name, at=made.ENDED)
+    made.judged(folder, "machines.h100.same", "pass", "2 nodes")
+
+
 def test_rows_before_a_machine_was_exchanged_keep_their_results(folder: Path) -> None:
     made.machines(folder, "pairs", at="2026-11-23T01:10:00Z")
     made.machines(folder, "repeats", at="2026-11-23T01:20:00Z")
