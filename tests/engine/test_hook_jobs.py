@@ -50,19 +50,6 @@ spec:
 """
 PENDING = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 LATE = "apiVersion: tiny.example.com/v1\nkind: Late\nmetadata: {name: one}\n"
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "lates.tiny.example.com"},
-    "spec": {
-        "group": "tiny.example.com",
-        "names": {"kind": "Late", "plural": "lates", "singular": "late"},
-        "scope": "Namespaced",
-        "versions": [
-            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
-        ],
-    },
-}
 NAMED = "hook Job gpu-operator/upgrade-crd: upgrade-crd-x: Unschedulable: 0/3 nodes"
 
 
@@ -155,7 +142,7 @@ def test_an_installation_is_repeated_when_the_api_has_learned_of_a_kind(stack: S
     with ThreadPoolExecutor() as pool:
         running = pool.submit(stack.up)
         wait_until(lambda: asked.exists() or waiting, Deadline(SystemClock(), 120), poll_seconds=0.2)
-        stack.server.kubectl("apply", "-f", "-", objects=[DEFINITION])
+        stack.server.define("tiny.example.com", "v1", "Late")
         done = running.result()
     assert done.returncode == 0, done.stdout
     assert stack.installed

@@ -59,32 +59,11 @@ PROGRAM = """
     )
     pulumi.export("verdict", measured.result["verdict"])
 """
-# Without a schema: a field of the spec is what the program says.
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "mpijobs.kubeflow.org"},
-    "spec": {
-        "group": "kubeflow.org",
-        "names": {"kind": "MPIJob", "plural": "mpijobs", "singular": "mpijob"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v2beta1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory, server: ApiServer) -> Stack:
-    server.kubectl("apply", "-f", "-", objects=[DEFINITION])
+    server.define("kubeflow.org", "v2beta1", "MPIJob")
     server.kubectl("wait", "--for=condition=Established", "crd", "--all")
     server.kubectl("create", "namespace", VALIDATION_NAMESPACE)
     folder = tmp_path_factory.mktemp("jobs")

@@ -49,6 +49,23 @@ class ApiServer:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
 
+    def define(self, group: str, version: str, kind: str) -> None:
+        """Make the CRD of a kind in namespaces, without a schema: its objects have any fields."""
+        plural, schema = f"{kind.lower()}s", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        served = {"served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": {
+                "group": group,
+                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                "scope": "Namespaced",
+                "versions": [{"name": version, **served}],
+            },
+        }
+        self.kubectl("apply", "-f", "-", objects=[definition])
+
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[ApiServer]:
