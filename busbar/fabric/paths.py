@@ -27,7 +27,7 @@ from busbar.preflight.spec import HostRequirements
 from busbar.text import counted
 
 SCRIPT = "paths"
-# Of host/paths.sh: seconds of a run as a rule, and at most; the bytes of a message.
+# A run of host/paths.sh takes so many seconds as a rule, and at most; its messages have so many bytes.
 RUN_SECONDS, MOST_SECONDS = 6, 35
 BYTES = "8388608"
 LOOK_SECONDS = 60
@@ -47,7 +47,7 @@ GPU_TO_HCA = (
 REFUSED = "GPUDirect RDMA: load nvidia-peermem, or use the open kernel modules with DMA-BUF"
 BETWEEN = "cable, switch or rate: look at the ports of both ends (ibqueryerrors, iblinkinfo)"
 _BUILD = "build perftest with CUDA (docs/localise.md)"
-# What perftest prints where it has no result -> the fix.
+# perftest prints these where it has no result -> the fix.
 FIXES = {
     "Invalid Command or flag": _BUILD,
     "Unsupported memory type": _BUILD,
@@ -90,7 +90,7 @@ class Path(StrictModel):
 
     @property
     def is_measured(self) -> bool:
-        """Whether this is a result: a bandwidth, or perftest began and did not end, or the HCA refused."""
+        """A result is a bandwidth, a run of perftest that began and did not end, or a refusal of the HCA."""
         return self.gbps is not None or self.why == _SILENT or self.is_refused
 
     def after(self, status: int, server: str, client: str) -> Path:

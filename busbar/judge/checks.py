@@ -96,7 +96,7 @@ class Verdict(StrictModel):
 
 
 def conclusion(checks: Sequence[Check]) -> dict[str, Any]:
-    """`verdict`, `passed` and `reasons` of a verdict with these checks: those that failed come first."""
+    """The fields `verdict`, `passed` and `reasons` that follow from these checks, the failed ones first."""
     states = {check.status for check in checks}
     # Without any gate nothing is proven.
     overall = next((status for status in ("fail", "unknown", "pass") if status in states), "unknown")

@@ -272,7 +272,7 @@ def _runs(folder: Path, stack: tuple[StackFile, Cluster] | None) -> list[Run]:
 
     here = read_folder(folder, progress)
     try:
-        # Of a run that was judged again, the record on this machine has the later verdict.
+        # A run that was judged again has its later verdict in the record on this machine.
         return [*(read_cluster(cluster_api(*stack), VALIDATION_NAMESPACE) if stack else ()), *here]
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")

@@ -173,7 +173,7 @@ def _completion(text: str) -> list[str]:
 def _distance(rule: Failure, rules: dict[str, Failure], warned: set[str]) -> float:
     """The distance of a failure from the first cause.
 
-    RULES are all failures in the log, WARNED those that NCCL printed as a warning or an error.
+    RULES has all failures in the log. NCCL printed those in WARNED as a warning or an error.
     """
     if rule.severity == "fatal":
         return KINDS.index(rule.effective_kind)

@@ -72,7 +72,7 @@ def test_nothing_is_recovered_or_changed_when_the_check_before_a_change_refuses(
 
 
 def failed(*errors: str) -> bool:
-    """Whether the hook asks for another attempt after these errors, the newest last."""
+    """True if the hook asks for another attempt after these errors, the newest last."""
     [hook] = create_recovery_hooks(*RELEASE).on_error or []
     on_error: Any = hook
     args = pulumi.ErrorHookArgs("urn", "id", RELEASE[0], "type", errors=[*errors])

@@ -54,7 +54,7 @@ class Host:
         (self.root / path).write_text(text)
 
     def text(self, path: str) -> str:
-        """What a file on the host has."""
+        """The content of a file on the host."""
         return (self.root / path).read_text()
 
     def program(self, name: str, text: str) -> None:

@@ -29,7 +29,7 @@ WITH_FILE = {"checksums_file": "sums.txt"}
 
 
 def values(project: Path, role: str = "server", **settings: Any) -> dict[str, str]:
-    """What a host script downloads, with the checksums of SUMS unless the project has others."""
+    """The downloads of a host script, with the checksums of SUMS unless the project has others."""
     if not (project / "sums.txt").exists():
         (project / "sums.txt").write_text(SUMS)
     return download_values(K3s.model_validate(settings), role, project)

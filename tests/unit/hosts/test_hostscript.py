@@ -128,7 +128,7 @@ SCRIPT = 'echo "ran with $(cat)$PAYLOAD"\n'
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the host keeps scripts; the agent's script is SCRIPT."""
+    """The folder in which the host keeps scripts; the agent's script is SCRIPT."""
     digest = hashlib.sha256(SCRIPT.encode()).hexdigest()[:12]
     monkeypatch.setattr(scripts, "text", lambda _: SCRIPT)
     monkeypatch.setattr(scripts, "digest", lambda _: digest)

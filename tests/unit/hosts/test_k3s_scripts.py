@@ -127,7 +127,7 @@ def test_every_file_with_a_token_a_key_or_a_login_is_private(box: Box) -> None:
 
 
 def test_pods_outlive_a_restart_of_the_unit_and_k3s_starts_again_however_it_ended() -> None:
-    """As in k3s-io/k3s install.sh."""
+    """The source is k3s-io/k3s install.sh."""
     place, *lines = output("k3s-server", 'write_file() { echo "$*"; cat; }; k3s_unit server').splitlines()
     assert place == "/etc/systemd/system/k3s.service 0644"
     assert {
@@ -239,7 +239,7 @@ def test_an_api_server_that_does_not_tell_what_it_has_loaded_restarts_for_issuer
 
 
 def journal(script: str, lines: list[str], call: str, config: str = "") -> str:
-    """What a call says or prints on a host whose K3s has logged these lines."""
+    """The output of a call on a host whose K3s has logged these lines."""
     log = "K3S_SINCE=0; journalctl() { printf '%s\\n' \"$LOG\"; }; "
     done = run(script, log + call, LOG="\n".join(lines), PAYLOAD=line({"config": config}))
     return done.stdout + done.stderr

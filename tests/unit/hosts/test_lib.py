@@ -171,7 +171,7 @@ def prefetch(box: Box, url: str, prelude: str = "") -> None:
 
 
 def not_fetched(box: Box, url: str, call: str = "fetch") -> str:
-    """Why a file was not downloaded, of which nothing is left then."""
+    """The reason why a file was not downloaded. Nothing of it is left then."""
     said = box.error("prepare", f"{call} {url} {SUM} $ROOT/{FILE}")
     assert not [path for path in box.root.rglob("*") if path.parent.name == "place"]
     return said

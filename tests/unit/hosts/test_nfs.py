@@ -128,7 +128,7 @@ def test_a_server_of_the_site_keeps_its_configuration(box: Box) -> None:
         ("{}/data *(ro)", True),
         ('"{}" 10.0.0.0/8(rw)', True),
         ("/ 10.0.0.9(rw)", True),
-        # Of other folders, also below it.
+        # These are of other folders, also below it.
         ("{0}/data2 *(rw)\n{0}/data/below *(ro)", False),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_removal_waits_for_workers_that_still_mount_the_folder_and_then_names_
     box: Box, address: str, status: str, holds: str
 ) -> None:
     install(box, clients=("10.0.0.21", "fd00::21"))
-    # As /proc/fs/nfsd/clients/N/info shows a client.
+    # /proc/fs/nfsd/clients/N/info shows a client like this.
     text = f'clientid: 0x6d077c99675df2b1\naddress: "{address}"\nstatus: {status}\n'
     box.write("clients/1/info", f'{text}seconds from last renew: 3\nname: "Linux NFSv4.2 gpu-1"\n')
     done = remove(box)

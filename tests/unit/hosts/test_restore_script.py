@@ -124,7 +124,7 @@ def entry(token: str, revision: int | None) -> bytes:
 
 
 def snapshot(host: Box, token: str = TOKEN, others: Sequence[tuple[str, int | None]] = ()) -> Path:
-    """As etcd writes it: pages, one with the key of K3s's certificates, and the sha256 of all at the end.
+    """A file as etcd writes it: pages, one with the key of K3s's certificates, then the sha256 of all.
 
     `others`: further keys, with the revision of their last change.
     """
@@ -326,7 +326,7 @@ def test_only_after_a_reset_the_passwords_are_forgotten_before_the_start_and_sav
 
 
 def joined(host: Box, servers: str = "https://10.0.0.2:6443") -> str:
-    """Where the old data of a server that has joined one of these are."""
+    """The folder with the old data of a server that has joined one of these."""
     return str(facts(host, "start_and_await() { :; }; join_here", SERVERS=servers)["kept"])
 
 

@@ -44,7 +44,7 @@ def install(host: Host, config: str = CONFIG, *, version: str = VERSION, **value
 def refused(
     host: Host, fails: str = "", config: str = CONFIG, *, version: str = VERSION, **values: str
 ) -> str:
-    """What an update says that fails."""
+    """The error of an update that fails."""
     payload, values = given(host, version, config, values)
     return host.error("k3s-server", payload, fails=fails, **values)
 

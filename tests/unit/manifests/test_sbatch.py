@@ -207,7 +207,7 @@ def test_ranks_start_by_pmix_else_pmi2_else_mpirun(slurm: Path, env: dict[str, s
     assert started(slurm).startswith(starts)
 
 
-# What is missing on the batch host, the image, the script's environment, the exit code, and what it says.
+# A row has what is missing on the batch host, the image, the environment, the exit code, and the message.
 STOPPED: list[tuple[str, str | None, dict[str, str], int, str]] = [
     ("", None, {"SLURM_JOB_ID": ""}, 64, "error: this script runs in a Slurm job. Fix: sbatch"),
     ("", "X.sqsh", {"PYXIS": ""}, 64,

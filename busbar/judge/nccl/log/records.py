@@ -82,7 +82,7 @@ class Row:
 
     @property
     def is_out_of_place_only(self) -> bool:
-        """Whether only the out-of-place data was compared, as of alltoall: in place it does other work."""
+        """True if only the out-of-place data was compared, as of alltoall: in place it does other work."""
         return self.in_place.unchecked and not self.out_of_place.unchecked
 
     @property
@@ -158,13 +158,13 @@ class Preamble:
 
     @property
     def has_several_programs(self) -> bool:
-        """Whether two programs wrote it: a rank, a banner or a name occurs twice."""
+        """True if two programs wrote it: a rank, a banner or a name occurs twice."""
         ranks = [(r.group, r.rank) for r in self.ranks]
         return len(set(ranks)) < len(ranks) or self.repeats > 0
 
     @property
     def has_whole_lists(self) -> bool:
-        """Whether it has whole device lists of several processes each: of programs that MPI did join."""
+        """True if MPI did join the programs: each device list has several processes and is whole."""
         starts = [i for i, r in enumerate(self.ranks) if r.rank == 0] + [len(self.ranks)]
         lists = [self.ranks[a:b] for a, b in pairwise(starts)]
         whole = all([r.rank for r in listed] == [*range(len(listed))] for listed in lists)
@@ -278,7 +278,7 @@ class Run:
 
     @property
     def has_several_programs(self) -> bool:
-        """Whether two programs wrote into one table: something before it or a row occurs twice."""
+        """True if two programs wrote into one table: something before it or a row occurs twice."""
         repeated = self.has_repeated_rows and not self.is_picked
         return repeated or self.preamble.has_several_programs
 

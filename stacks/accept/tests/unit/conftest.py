@@ -84,7 +84,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lent(good: Path, copy: Path) -> Iterator[Path]:
-    """The copy of a folder, in which whatever a test has changed is set right before the next one."""
+    """A copy of a folder. Each test gets it whole: changes of the test before it are undone."""
     if not copy.exists():
         shutil.copytree(good, copy)
     wanted, there = (

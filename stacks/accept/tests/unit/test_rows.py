@@ -266,7 +266,7 @@ CABLING = [
 
 
 def second(stage: str, values: Hosts) -> Change:
-    """What worker-2 has printed in a stage; worker-1 is good."""
+    """A stage in which worker-2 has printed this, and worker-1 is good."""
     good = made.stressed() if stage == "stress" else made.stored()
     return lambda folder: made.printed(folder, stage, {"worker-1": good, "worker-2": values})
 

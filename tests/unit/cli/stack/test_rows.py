@@ -52,7 +52,7 @@ def _rows(events: list[EngineEvent]) -> Rows:
 
 
 def _printed(rows: Rows) -> list[str]:
-    """What was printed, without the times."""
+    """The printed text, without the times."""
     lines = _text(rows.console).splitlines()
     return [" ".join(re.sub(r"[0-9]+\.[0-9]( s)?", "", line).split()) for line in lines]
 

@@ -31,7 +31,7 @@ ALGORITHMS = ("ring", "tree", "nvls", "sharp", "auto")
 SIZES = sorted(
     {*range(1, 38), *(18 * k + d for k in (3, 8, 57, 200) for d in (-1, 0, 1)), 64, 256, 1024, 4096}
 )
-# What was published of systems that were not as they should be: busbw between two hosts of 8 GPUs.
+# These results were published of systems that were not as they should be: busbw between two hosts of 8 GPUs.
 FAILURES = [
     (System("H100", 2, 8, 8, 400, NVLINK["H100"]), "ring", 196.51),  # half of line rate: kube-nccl-test
     (System("A100", 2, 8, 8, 200, NVLINK["A100"]), "ring", 3.09),  # TCP in place of 8 rails, on Azure AKS

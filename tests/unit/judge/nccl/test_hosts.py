@@ -29,7 +29,7 @@ def log(*messages: tuple[int, str], **changes: object) -> Verdict:
 
 
 def differences(verdict: Verdict) -> list[str]:
-    """What the hosts print differently, and no gate compares."""
+    """The facts that hosts print differently, and that no gate compares."""
     return [remark.text for remark in verdict.remarks if remark.kind == "differs"]
 
 
