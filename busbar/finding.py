@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -16,6 +17,8 @@ health check; "site": only the site can repair it."""
 
 STACK = "STACK"
 """Stands for the stack's name in the command of a Fix, where the name is not known."""
+STACK_OF_UPDATE = "BUSBAR_STACK"
+"""The variable by which a command that drives a stack tells its name to the steps that the engine starts."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Fix:
     when: str = ""
 
     def __str__(self) -> str:
-        command = " ".join(("busbar", *self.command)) if self.command else ""
+        words = self.on(os.environ.get(STACK_OF_UPDATE, STACK)).command
+        command = " ".join(("busbar", *words)) if words else ""
         said = ": ".join(filter(None, (self.text, command)))
         return f"{said}{'' if self.when.startswith((',', ';')) else ' '}{self.when}" if self.when else said
 

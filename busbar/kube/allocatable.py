@@ -18,6 +18,7 @@ from operator import itemgetter
 from pydantic import Field
 
 from busbar.exits import Failed
+from busbar.finding import STACK, Fix, with_fix
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import count
 from busbar.kube.nodes import Node, renewals
@@ -265,10 +266,11 @@ class _Look:
         # A page has one Secret, because each has a whole chart.
         path, query = f"/api/v1/namespaces/{namespace}/secrets", f"owner=helm,name={release}"
         if not self._api.get(path, labelSelector=query, limit="1").get("items"):
-            raise NotAllocatable(
+            what = (
                 f"{self._spec.resource}: Helm release {namespace}/{release} is not installed on the cluster, "
-                "although the state of the stack has it. Fix: busbar up STACK --converge cluster"
+                "although the state of the stack has it"
             )
+            raise NotAllocatable(with_fix(what, Fix(command=("up", STACK, "--converge", "cluster"))))
 
     def _read_operator(self, nodes: Mapping[str, JsonObject]) -> list[str]:
         """Set `unready` and `restarts`; the policies that are not ready, and only quoted."""

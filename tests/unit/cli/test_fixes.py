@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.cli.main import build
-from busbar.finding import STACK, Finding, Fix, with_fix
+from busbar.finding import STACK, STACK_OF_UPDATE, Finding, Fix, with_fix
 
 ROOT = Path(__file__).resolve().parents[3]
 APP: Any = build()
@@ -95,3 +95,8 @@ def test_a_fix_is_shown_as_a_sentence_a_command_and_what_comes_after_it() -> Non
     assert with_fix("it says: No.", "ask again") == "it says: No. Fix: ask again"
     finding = Finding(("hosts", "workers", 0), "is drained", fix).on("prod")
     assert str(finding) == f"hosts.workers[0]: is drained. Fix: {fix.on('prod')}"
+
+
+def test_a_fix_of_a_step_has_the_name_of_the_stack_that_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STACK_OF_UPDATE, "prod")
+    assert str(Fix(command=("uncordon", STACK, "gpu-1"))) == "busbar uncordon prod gpu-1"
