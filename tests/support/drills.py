@@ -7,6 +7,7 @@ drills with their lines. A drill that needs what most machines lack says so: `dr
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
@@ -123,6 +124,8 @@ def pytest_configure(config: pytest.Config) -> None:
     about = "takes too long for `make test`; `make drills` runs it. `needs` is what most machines lack for it"
     config.addinivalue_line("markers", f"drill(needs=None): {about}")
     config.stash[_WRITTEN], config.stash[_ERRORS] = 0, []
+    # Without it fixtures would leave their pods and files of stacks to the next drill.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
