@@ -76,12 +76,12 @@ class Machine:
     def script(
         self, verb: str, *runs: str, more: str = "", **values: str
     ) -> subprocess.CompletedProcess[str]:
-        """The whole script. Runs take no time, and a silent one ends after 5 s."""
+        """The whole script. Runs take no time, and a silent one ends after 2 s."""
         call = (
             f"begin_verb() {{ set -eEuo pipefail; trap 'exit 9' ERR; }}\n"
             f"PATH={self.folder}/bin:$PATH K3S=k3s\n"
             f"INFINIBAND={self.folder} PCI={self.folder} MODULES={self.folder} FIRST_PORT={self.port}\n"
-            f"RUN_SECONDS=0 MOST_SECONDS=5 CONNECT_SECONDS=20\n{more}\nmain"
+            f"RUN_SECONDS=0 MOST_SECONDS=2 CONNECT_SECONDS=20\n{more}\nmain"
         )
         return run("paths", call, VERB=verb, RUNS=" ".join(runs), **values)
 

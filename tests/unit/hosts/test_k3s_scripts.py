@@ -59,7 +59,7 @@ def test_a_server_that_cannot_know_its_cluster_changes_nothing(
 ) -> None:
     for path, text in files.items():
         box.write(path, text)
-    call = f"PEER_DEADLINE=1; {network} membership_line"
+    call = f"PEER_DEADLINE=1; {network} sleep() {{ ((SECONDS += 1)); }}; membership_line"
     said = box.error("k3s-server", call, FIRST=first, PEERS="10.0.0.13")
     assert says in said
     assert ("open TCP 6443, 2379 and 2380" in said) is not files
@@ -72,7 +72,7 @@ def test_a_closed_port_is_told_from_one_that_does_not_answer() -> None:
         silent.listen()  # accepts, and says nothing
         for each, expected in ((closed, "true"), (silent, "false")):
             port = each.getsockname()[1]
-            asks = f"curl() {{ command curl ${{@/:6443/:{port}}} --max-time 0.5; }}; "
+            asks = f'curl() {{ command curl "${{@/:6443/:{port}}}" --max-time 0.5; }}; '
             assert output("k3s-server", f"{asks} truth nothing_listens 127.0.0.1") == expected
 
 

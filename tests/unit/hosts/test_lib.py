@@ -20,21 +20,24 @@ from tests.unit.hosts.bash import Box, output, run
 
 
 def test_a_step_waits_for_the_one_before_it_on_the_same_host(box: Box) -> None:
-    earlier = "exec 8>$LOCK_FILE; flock 8; { sleep 1; echo earlier; } & exec 8>&-; "
+    earlier = "exec 8>$LOCK_FILE; flock 8; { sleep 0.3; echo earlier; } & exec 8>&-; "
     printed = box.output("haproxy", f"{earlier} LOCK_DEADLINE=30; acquire_lock; echo later")
     assert printed.split() == ["earlier", "later"]
 
 
 def test_a_step_whose_connection_breaks_while_it_waits_changes_nothing(box: Box) -> None:
-    step = f"LOCK_FILE={box.root}/lock LOCK_DEADLINE=30; acquire_lock; touch {box.root}/changed\n"
+    waits = f'flock() {{ touch {box.root}/waits; command flock "$@"; }}'
+    step = f"{waits}; LOCK_FILE={box.root}/lock LOCK_DEADLINE=30; acquire_lock; touch {box.root}/changed\n"
     script = box.write("step.sh", text("haproxy").rstrip().removesuffix("main") + step)
     with box.write("lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        # The shell stands for sshd: it starts `timeout` and ends.
-        subprocess.run(["sh", "-c", f"timeout 60 bash {script} 2>{box.root}/said & sleep 1"], check=True)
+        # The shell stands for sshd: it starts `timeout`, and ends when the script waits.
+        until = f"until [ -e {box.root}/waits ]; do sleep 0.02; done"
+        sshd = f"timeout 60 bash {script} 2>{box.root}/said & {until}"
+        subprocess.run(["sh", "-c", sshd], check=True, timeout=60)
     deadline = time.monotonic() + 30
     while "the connection broke" not in box.read("said") and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.02)
     assert "the connection broke while it waited; no changes made" in box.read("said")
     assert not box.has("changed")
 
@@ -64,7 +67,9 @@ def test_an_error_names_host_and_fix_once_also_inside_a_substitution(call: str) 
 
 
 def test_poll_ends_at_its_deadline() -> None:
-    assert run("kubeconfig", "poll 1 false").returncode == 1
+    a_second_passes = "sleep() { ((SECONDS += 1)); echo slept; }"
+    done = run("kubeconfig", f"{a_second_passes}; poll 3 false")
+    assert (done.returncode, done.stdout.split()) == (1, ["slept"] * 3)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +148,7 @@ FILE, PARTIAL = "place/k3s", f"place/.busbar-download.{SUM[:16]}"
 @pytest.fixture
 def broken_mirror() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     Mirror.asked.clear()
     yield f"http://127.0.0.1:{server.server_address[1]}/images.tar.zst"
@@ -232,5 +237,6 @@ def test_a_download_ahead_leaves_half_of_the_free_space(box: Box) -> None:
 
 def test_fetch_waits_for_a_download_of_the_same_file_that_still_runs(box: Box) -> None:
     source(box)
-    ends = f"sleep 1; mkdir -p $DOWNLOADS_DIR; mv $ROOT/source $DOWNLOADS_DIR/{SUM}"
-    fetch(box, "file:///nowhere/k3s", f"(lock_download {SUM}; {ends}) & sleep 0.3;")
+    runs = f"lock_download {SUM}; touch $ROOT/runs"
+    ends = f"sleep 0.3; mkdir -p $DOWNLOADS_DIR; mv $ROOT/source $DOWNLOADS_DIR/{SUM}"
+    fetch(box, "file:///nowhere/k3s", f"({runs}; {ends}) & until [[ -e $ROOT/runs ]]; do sleep 0.02; done;")

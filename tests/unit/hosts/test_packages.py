@@ -60,7 +60,8 @@ def test_a_package_is_downloaded_ahead_and_then_installed_without_the_network(bo
 
 
 def test_an_installation_waits_for_a_download_ahead_that_still_runs(box: Box) -> None:
-    downloading = "(flock 6; sleep 1; echo downloaded >>$ROOT/calls) 6>$APT_LOCK & sleep 0.3"
+    runs = "flock 6; touch $ROOT/runs; sleep 0.3; echo downloaded >>$ROOT/calls"
+    downloading = f"({runs}) 6>$APT_LOCK & until [[ -e $ROOT/runs ]]; do sleep 0.02; done"
     assert calls(box, "package_install haproxy", downloading)[0] == "downloaded"
 
 

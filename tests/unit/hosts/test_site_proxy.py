@@ -24,7 +24,7 @@ def test_downloads_use_the_proxy_and_hosts_of_the_cluster_are_asked_without_it(
     script: str, call: str, through_proxy: bool
 ) -> None:
     # The proxy never answers; a port of loopback refuses at once.
-    short = 'curl() { command curl "$@" --max-time 1; }; '
+    short = 'curl() { command curl "$@" --max-time 0.3; }; '
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         run(script, f"{short}{call} || true", http_proxy=url, https_proxy=url, no_proxy="", NO_PROXY="")

@@ -96,7 +96,7 @@ def test_a_login_that_asks_for_a_code_ends_with_what_it_asked(monkeypatch: pytes
 
 def test_a_silent_login_keeps_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PROMPT_SECONDS", 0.1)
-    monkeypatch.setattr(remote, "GRACE_SECONDS", -2)
+    monkeypatch.setattr(remote, "GRACE_SECONDS", -2.7)
     error = refused("Welcome\n", status=None)
     assert "preflight timed out after 3 s; it printed: Welcome" in str(error)
 

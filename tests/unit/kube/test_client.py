@@ -152,7 +152,7 @@ def test_a_stream_that_breaks_is_told_from_one_that_ends(server: Server) -> None
 
 def test_a_silent_stream_ends_by_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     # The limit counts for the headers too.
-    monkeypatch.setattr(RestApi, "silence_seconds", 3)
+    monkeypatch.setattr(RestApi, "silence_seconds", 1)
     read = threading.Event()
     server.answers = [chunks(b"one\n", until=read)]
     assert list(RestApi(server.kubeconfig).stream("/log")) == [b"one\n"]

@@ -32,7 +32,7 @@ def server_with(path: Path) -> Callable[[asyncssh.SSHServerProcess[str]], object
         await process.stdin.readline()
         sent = gzip.decompress(base64.b64decode(await process.stdin.readline())).decode()
         functions = sent.rstrip().removesuffix("\nmain").replace("/run/busbar-operation.lock", str(path))
-        functions = functions.replace("flock -w 5", "flock -w 1")
+        functions = functions.replace("flock -w 5", "flock -w 0.1")
         words = shlex.split(process.command or "")
         values = dict(word.split("=", 1) for word in words if "=" in word and word[0].isupper())
         running = await asyncio.create_subprocess_exec(

@@ -88,9 +88,9 @@ def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: p
 def stack_with_secret_key(folder: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str) -> None:
     """A stack whose only host key login is a secret, and a `pulumi` on PATH that runs `pulumi`."""
     data = site(ssh={}, workers={"h100": 1}, servers=1)
-    for group in ("load_balancers", "servers", "workers"):
-        for host in data["hosts"][group]:
-            host["port"] = 1
+    hosts = [host for group in ("load_balancers", "servers", "workers") for host in data["hosts"][group]]
+    for number, host in enumerate(hosts, 1):
+        host |= {"address": f"127.0.0.{number}", "port": 1}  # refuses at once
     config = {"busbar:cluster": data, "busbar:sshPrivateKey": {"secure": "v1:abc"}}
     (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
     program = folder / "bin" / "pulumi"

@@ -200,10 +200,10 @@ def test_a_sudo_that_wants_a_terminal_is_not_told_to_allow_what_is_allowed(key_f
 
 
 def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query, "SCRIPT_SECONDS", 1)
+    monkeypatch.setattr(query, "SCRIPT_SECONDS", 0.3)
     monkeypatch.setattr(remote, "GRACE_SECONDS", 0)
     outcome = ask_one(lambda process: None, key_file)
-    assert "worker-1: preflight timed out after 1 s" in what(outcome)
+    assert "worker-1: preflight timed out after 0.3 s" in what(outcome)
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # the connection is made, and nobody says anything
         port = silent.getsockname()[1]
-        monkeypatch.setattr("busbar.hosts.ssh.CONNECT_SECONDS", 0.5)
+        monkeypatch.setattr("busbar.hosts.ssh.CONNECT_SECONDS", 0.2)
         outcome = asyncio.run(survey(spec(a_host("a"), key_file=str(key_file), bastion=bastion(port)), {}))
     assert f"bastion: connection to root@127.0.0.1:{port} timed out" in what(outcome)
 

@@ -299,11 +299,13 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_clocks_are_sampled_while_dcgm_runs_and_nothing_is_left_running(tmp_path: Path) -> None:
+    sampled = tmp_path / "sampled"
+    three_samples = f"until (($(cat {sampled} 2>/dev/null | wc -l) > 2)); do sleep 0.02; done"
     programs = {
-        "dcgmi": '[[ $* == --version ]] || { sleep 1; echo "{}"; exit 226; }',
-        "nvidia-smi": 'echo "00000000:1B:00.0, 0x0000000000000004"',
+        "dcgmi": f'[[ $* == --version ]] || {{ {three_samples}; echo "{{}}"; exit 226; }}',
+        "nvidia-smi": f'echo "00000000:1B:00.0, 0x0000000000000004"; echo >>{sampled}',
     }
-    found = script("SAMPLE_SECONDS=0.1; stress", tmp_path, programs=programs)
+    found = script("SAMPLE_SECONDS=0.05; stress", tmp_path, programs=programs)
     assert (found["diag"], found["error"]) == ("{}", "dcgmi ended with exit code 226: ")
     count, line = found["clocks"].split(maxsplit=1)
     assert (int(count) > 2, line) == (True, "00000000:1B:00.0, 0x0000000000000004")

@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -217,7 +218,13 @@ def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
     monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STUCK_SECONDS", 0)
     ended: list[str] = []
-    with Rows(_console(), lambda: ended.append("")) as rows:
+    first = threading.Event()
+
+    def end() -> None:
+        ended.append("")
+        first.set()
+
+    with Rows(_console(), end) as rows:
         rows.on_event(_planned(op))
         failed = _planned(op).resource_pre_event
         assert failed
@@ -226,7 +233,8 @@ def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
         time.sleep(0.1)
         assert not ended, "it runs"
         rows.on_event(event)
-        time.sleep(0.5)
+        assert not ends or first.wait(30)
+        time.sleep(0.1)
     assert len(ended) == ends
 
 
