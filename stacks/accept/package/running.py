@@ -27,7 +27,7 @@ from busbar.preflight.spec import Spec
 from busbar.preflight.survey import CONCURRENT
 from busbar.text import counted
 from stacks.accept.package import evidence as kept
-from stacks.accept.package.evidence import Begun, Evidence, Machine, Machines, Parts, Printed
+from stacks.accept.package.evidence import Begun, Each, Evidence, Machine, Machines, Parts, Printed
 from stacks.accept.package.kinds import OF_NODES, Row, failed_nodes, result
 from stacks.accept.package.site import Pool, validation_of
 
@@ -173,13 +173,17 @@ class Running:
                 raise CannotMeasure([f"pool {pool}: no node can run the job", *found.missing])
             return found
 
+        return self.patient(look, validation)
+
+    def patient(self, look: Callable[[], Each | Pending], validation: Validation) -> Each:
+        """What LOOK finds, waited for as `validation.when_busy` says. Raises TimedOut."""
         seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
         return wait_until(look, Deadline(self.clock, seconds), poll_seconds=10, progress=self.say)
 
-    def free_nodes(self, pool: str, *, wait: bool = True) -> tuple[str, ...]:
-        """The nodes of the pool whose GPUs are free; with WAIT as a measurement waits for them."""
+    def free_nodes(self, pool: str, **how: Any) -> tuple[str, ...]:
+        """The nodes of the pool whose GPUs are free. HOW: `nodes` and `wait`, as in `plan`."""
         validation = validation_of(self.cluster.validation_of(pool))
-        return tuple(self.plan(pool, f"{self.run}-free", validation, wait=wait).job.nodes)
+        return tuple(self.plan(pool, f"{self.run}-free", validation, **how).job.nodes)
 
     def measure(self, plan: Plan, folder: Path, say: Callable[[str], None] | None = None, **how: Any) -> None:
         """Run a job, and keep its log and record in FOLDER. HOW, and what is raised: as `measure`."""

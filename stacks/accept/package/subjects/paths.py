@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from busbar.fabric.commands.diagnose import measure_paths, pods_on
 from busbar.fabric.paths import LOOK_SECONDS, RUN_SECONDS, Found
+from busbar.kube.wait import Pending
+from busbar.text import listed
 from stacks.accept.package.evidence import OfRun, Untrusted, judging, write_json
 from stacks.accept.package.kinds import Finding, Question, kind, sentences
 from stacks.accept.package.running import Planned, Running
@@ -40,17 +42,22 @@ def _slow(asked: Question) -> Finding:
 
 
 def paths(on: Running) -> dict[str, str]:
-    """Measure the paths of each pool. Raises NoVerdict while pods hold its GPUs or HCAs."""
-    found, notes = Paths(run=on.run, pools={}), dict[str, str]()
+    """Measure the paths of each pool, once no pod holds its GPUs or HCAs. Raises NoVerdict."""
+    found, notes, places = Paths(run=on.run, pools={}), dict[str, str](), on.cluster.hosts.workers
     for name, pool in on.pools.items():
-        workers = [*pool.workers]
-        if pool.required.rails:
-            held = pods_on(workers, on.api)
-            image = on.cluster.validation_of(name).image
-            places = on.cluster.hosts.workers
-            found.pools[name] = measure_paths(on.spec, workers, places, held, on.say, image=image)
-        else:
+        if not pool.required.rails:
             notes[name] = "the pool has no rails"
+            continue
+        nodes, validation = [*pool.workers], on.cluster.validation_of(name)
+        if on.idle:
+            nodes = [*on.free_nodes(name, nodes=nodes)]
+
+        def ended(nodes: list[str] = nodes) -> Pending | None:
+            held = pods_on(nodes, on.api)
+            return Pending(f"GPUs or HCAs are in use: {listed(held)}") if held else None
+
+        on.patient(ended, validation)
+        found.pools[name] = measure_paths(on.spec, nodes, places, (), on.say, image=validation.image)
     write_json(on.at("paths") / PATHS, found)
     return notes
 

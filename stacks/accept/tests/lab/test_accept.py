@@ -113,7 +113,8 @@ def test_a_busy_pool_gives_no_result_and_a_healthy_one_is_accepted(site: Site) -
     site.lab.kubectl("wait --for=condition=PodScheduled pod/training --timeout=60s")
     busy = site.run()
     assert busy.returncode == 2
-    assert "stage paths: GPUs or HCAs are in use: default/training on worker-1" in busy.stderr
+    reason = "stage paths: timed out after 30 s: GPUs or HCAs are in use: default/training on worker-1"
+    assert reason in busy.stderr
     site.lab.kubectl("delete pod training")
     done = site.run()
     assert done.returncode == 0

@@ -343,8 +343,8 @@ def running(home: Path, *, api: Any = None, more: Any = None, **options: str) ->
     (home / "run").mkdir(exist_ok=True)
     start, (cluster, _) = begun(home / "run", **options), site_of()
     file = StackFile(home / "Pulumi.prod.yaml", {}, frozenset())
-    fields: dict[str, Any] = {"say": lambda text: None, "clock": Clock(), **(more or {})}
-    made = Running(home / "run", start, file, cluster, False, **fields)
+    fields: dict[str, Any] = {"say": lambda text: None, "clock": Clock(), "idle": False, **(more or {})}
+    made = Running(home / "run", start, file, cluster, **fields)
     made.__dict__["api"] = api
     return made
 

@@ -13,19 +13,20 @@ from typing import Any
 import pytest
 
 from busbar.exits import Misuse, NoVerdict
+from busbar.fabric.paths import Found
 from busbar.kube.client import ApiError, JsonObject
 from stacks.accept.package import commands
 from stacks.accept.package.criteria import default
 from stacks.accept.package.evidence import Evidence, Inventory, Printed
 from stacks.accept.package.running import Running, run_stage
-from stacks.accept.package.subjects import cabling, storage, stress, training
+from stacks.accept.package.subjects import cabling, paths, storage, stress, training
 from stacks.accept.package.subjects.cabling import read_design
 from stacks.accept.package.subjects.stress import DCGM_IMAGE
 from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 from tests.unit.collect import launcher_log
-from tests.unit.fabric.measure.foreign import Foreign, gpu_node, holder
+from tests.unit.fabric.measure.foreign import HCA, Foreign, gpu_node, holder
 from tests.unit.hosts import bash
 from tests.unit.hosts.bash import output
 
@@ -179,6 +180,38 @@ def test_without_dcgm_on_any_node_the_stress_is_not_run_and_the_package_is_named
     found = made.result(on.folder, "stress.h100.diag")
     expected = "no DCGM: dcgmi is not installed (package datacenter-gpu-manager-4-core)"
     assert (found.result, found.reason) == ("not run", expected)
+
+
+@pytest.mark.parametrize(("freed", "idle"), [(100, False), (None, False), (None, True)])
+def test_the_paths_wait_for_devices_that_pods_hold_and_an_idle_run_takes_the_free_nodes(
+    stack: Path, monkeypatch: pytest.MonkeyPatch, freed: int | None, idle: bool
+) -> None:
+    measured: list[list[str]] = []
+
+    def measure(spec: object, names: list[str], places: object, held: Any, *more: Any, **image: str) -> Found:
+        assert not held
+        measured.append(names)
+        return Found()
+
+    cluster = Foreign(*(gpu_node(name) for name in (*made.WORKERS, "worker-3")))
+    on = made.running(stack, api=cluster, more={"idle": idle})
+    pool = on.begun.site.pools["h100"].model_copy(update={"workers": (*made.WORKERS, "worker-3")})
+    site = on.begun.site.model_copy(update={"pools": {"h100": pool}})
+    on = replace(on, begun=on.begun.model_copy(update={"site": site}))
+    on.__dict__["api"] = cluster
+    on.__dict__["spec"] = None
+    monkeypatch.setattr(paths, "measure_paths", measure)
+    cluster.hold(holder("worker-2", "train", 1, HCA))
+    if freed:
+        clock: Any = on.clock
+        clock.at(freed, lambda: cluster.objects.pop("/api/v1/namespaces/ml/pods/train"))
+    if freed or idle:
+        run_stage(paths.STAGE, on)
+        assert measured == [["worker-1", "worker-3"] if idle else ["worker-1", "worker-2", "worker-3"]]
+    else:
+        with pytest.raises(NoVerdict, match=r"timed out after 180 s: .*in use: ml/train on worker-2"):
+            run_stage(paths.STAGE, on)
+        assert (measured, Evidence(on.folder).stage("paths")) == ([], None)
 
 
 CLEARED = [("clear", FIRST), ("mount", FIRST), ("mount", made.WORKERS), ("clear", FIRST)]
