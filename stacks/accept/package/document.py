@@ -48,7 +48,7 @@ from stacks.accept.package.subjects.soak import dots
 
 CRITERIA, ACCEPTANCE, REPORT, SUMS = "acceptance.yaml", "acceptance.json", "report.html", "SHA256SUMS"
 SIGNATURES = "signatures"
-SCHEMA = 2
+SCHEMA = 3
 """Raised when the meaning of a document changes; another one is refused."""
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")

@@ -44,8 +44,6 @@ WHOLE = {"collectives": "c", "repeats": "r", SOAK: "k"}
 # Kubernetes writes times in this form.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 SKEW_SECONDS = 300
-# The setting of a job without NVLink.
-NO_NVLINK = "NCCL_P2P_DISABLE"
 # 440 reports have 7 MB.
 MAX_JSON = 16 << 20
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*){0,5}")
@@ -220,12 +218,6 @@ class Runs:
 
     results: dict[Group, float | None]
     hcas: tuple[str, ...]
-    record: Record
-
-    @property
-    def has_nvlink(self) -> bool:
-        """False for a job whose data went over the HCAs alone."""
-        return self.record.settings.get(f"env {NO_NVLINK}") != "1"
 
 
 def digest_of(machine_id: str) -> str:
@@ -395,9 +387,9 @@ class Evidence:
             self._runs[stage, pool] = [self._read_runs(stage, pool, part) for part in self.parts(stage, pool)]
         return self._runs[stage, pool]
 
-    def results(self, pool: str, *stages: str, by_hcas: bool = False) -> dict[Group, float | None]:
-        """The results of runs over NVLink, or of those BY_HCAS alone, of these stages."""
-        jobs = (job for stage in stages for job in self.runs(stage, pool) if job.has_nvlink != by_hcas)
+    def results(self, pool: str, *stages: str) -> dict[Group, float | None]:
+        """The results of all runs of these stages."""
+        jobs = (job for stage in stages for job in self.runs(stage, pool))
         return {group: busbw for job in jobs for group, busbw in job.results.items()}
 
     def parts(self, stage: str, pool: str) -> list[str]:
@@ -420,7 +412,7 @@ class Evidence:
                 log.line(line)
             self._know(f"{where}/{LOG}", pool, log.hcas)
         found = {group: result.busbw for group, result in log.results.items()}
-        return Runs(found, log.hcas, record)
+        return Runs(found, log.hcas)
 
     @contextmanager
     def _opened(self, stage: str, pool: str, part: str) -> Iterator[tuple[Archive, str, Record | None]]:

@@ -8,9 +8,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from busbar.judge import few_files
 from busbar.text import counted, listed
-from busbar.versions import release
 from stacks.accept.package.evidence import Judged, Untrusted
 from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import START_SECONDS, Planned, Running
@@ -20,8 +18,6 @@ from stacks.accept.package.site import COLLECTIVES, Pool, validation_of
 RUNS: Mapping[str, int] = {"all_reduce": 10, "all_gather": 3, "reduce_scatter": 3, "alltoall": 3}
 # The spread of ten runs of a healthy rack was 0.05 % (NVIDIA/aicr#2573); a wobble of 5 % is a fault.
 SPREAD_PERCENT = 5.0
-# NCCL_RUN_DIAGNOSTICS exists from this release on.
-DIAGNOSTICS = (2, 31)
 # Gates that a log with NCCL_DEBUG=WARN can pass, and those that judge a single run.
 OF_REPEATS = ("job", "source", "collective", "completeness", "correctness")
 OF_ONE_RUN = ("busbw", "stability")
@@ -51,31 +47,6 @@ def _took_part(asked: Question) -> Finding:
     if log.verdict.nodes != len(nodes):
         return Finding("unknown", f"the log is of {log.verdict.nodes} nodes, its job had {len(nodes)}")
     return asked.took_part(nodes)
-
-
-@kind("collectives.files", "every rank may have more than 1024 files open", required=False)
-def _files(asked: Question) -> Finding:
-    limits = asked.log("collectives").verdict.open_files
-    few = [f"{each} on {listed(hosts, 4)}" for each, hosts in limits.items() if few_files(each)]
-    silent = len(asked.log("collectives").record.nodes) - sum(map(len, limits.values()))
-    return Finding.of(few, [f"limits of {counted(silent, 'node')}"] if silent > 0 else [], "; ".join(limits))
-
-
-@kind("collectives.diagnostics", "NCCL's own diagnostics (NCCL 2.31 and newer)", required=False)
-def _diagnostics(asked: Question) -> Finding:
-    found = asked.log("collectives").verdict
-    if bad := [each.evidence for each in found.diagnoses if each.name == "nccl-diagnostics"]:
-        return Finding("fail", sentences(bad))
-    named = {each.name: each.evidence.partition("NCCL DIAG ")[2] for each in found.diagnoses}
-    without = named.get("nccl-diagnostics-not-measured", "")
-    if "nccl-diagnostics-passed" in named:
-        return Finding("pass", f"NCCL's diagnostics passed{f', without {without}' if without else ''}")
-    if without:
-        return Finding("not run", without)
-    known = release(found.nccl_version or "")
-    if known is None or known.release[:2] >= DIAGNOSTICS:
-        return Finding("unknown", f"NCCL {found.nccl_version} printed no `NCCL DIAG`")
-    return Finding("not run", f"NCCL {found.nccl_version} has no diagnostics, NCCL 2.31 and newer have")
 
 
 @kind("repeats.log", "the repeated runs are whole, and their data is correct")

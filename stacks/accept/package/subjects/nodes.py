@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median, median_high
-from typing import Any, NamedTuple
+from typing import Any
 
 from busbar.exits import NoVerdict
 from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
@@ -17,7 +17,7 @@ from busbar.fabric.localise.groups import GOOD
 from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import NO_NVLINK, Evidence, or_none
+from stacks.accept.package.evidence import Evidence, or_none
 from stacks.accept.package.kinds import OF_NODES, Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import START_SECONDS, Planned, Running, keep_logs
 from stacks.accept.package.site import Pool, validation_of
@@ -43,27 +43,30 @@ def _results(asked: Question) -> dict[Group, float | None]:
 
 
 def known_of(evidence: Evidence, pool: str, facts: Pool) -> Known:
-    """The runs of all stages, as rows judge them; of a node alone those with NVLink."""
+    """The runs of all stages, as rows judge them."""
     return comparable(Known(evidence.results(pool, *OF_NODES), facts.group_gbps))
 
 
-def by_node(asked: Question, *stages: str, by_hcas: bool = False) -> dict[tuple[str, str], float]:
+def by_node(asked: Question, *stages: str) -> dict[tuple[str, str], float]:
     """Node, and alone or in pairs -> GB/s: the better one of two runs, the second best of four."""
     found: dict[tuple[str, str], list[float]] = {}
-    for group, busbw in asked.evidence.results(asked.name, *stages, by_hcas=by_hcas).items():
+    for group, busbw in asked.evidence.results(asked.name, *stages).items():
         for node in group.nodes:
             how = "alone" if len(group.nodes) == 1 else "pairs"
             found.setdefault((node, how), []).append(busbw or 0.0)
     return {key: median_high(values) for key, values in found.items()}
 
 
-def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding:
-    """The slowest node alone."""
-    found, required = by_node(asked, "nvlink", by_hcas=by_hcas).items(), asked.pool.required
-    reached = {name: busbw for (name, how), busbw in found if how == "alone"}
-    of_hcas = required.rails * required.rate_gbps / 8
-    if by_hcas and (fast := [name for name, busbw in reached.items() if busbw > of_hcas > 0]):
-        return Finding("unknown", f"{listed(fast, _SHOWN)}: faster than {of_hcas:g} GB/s, all HCAs of a node")
+@kind(
+    "nvlink.busbw", "busbw of the slowest node alone, over NVLink", "% of the expected busbw",
+    lambda pool: 100 * GOOD, "expected busbw: {origin}; without one the median of the other nodes",
+    100, expects=lambda pool, _: {"gbps": pool.group_gbps.get("node")},
+    required=lambda pool: "node" in pool.group_gbps or len(pool.workers) > FEWEST_OTHERS,
+    when=lambda pool: pool.required.gpus > 1,
+)  # fmt: skip
+def _nvlink(asked: Question) -> Finding:
+    expected = asked.pool.group_gbps.get("node")
+    reached = {name: busbw for (name, _), busbw in by_node(asked, "nvlink").items()}
     shares: dict[str, float] = {}
     for name, busbw in reached.items():
         others = [other for node, other in reached.items() if node != name]
@@ -79,27 +82,6 @@ def _alone(asked: Question, expected: float | None, *, by_hcas: bool) -> Finding
     text = sentences([f"{name} {reached[name]:g} GB/s, {shares[name]:g} %" for name in shown], _SHOWN)
     against = f"of {expected:g} GB/s" if expected else "of the median of the other nodes"
     return Finding("pass", f"{'' if bad else 'slowest: '}{text} {against}", min(shares.values()), bad)
-
-
-@kind(
-    "nvlink.busbw", "busbw of the slowest node alone, over NVLink", "% of the expected busbw",
-    lambda pool: 100 * GOOD, "expected busbw: {origin}; without one the median of the other nodes",
-    100, expects=lambda pool, _: {"gbps": pool.group_gbps.get("node")},
-    required=lambda pool: "node" in pool.group_gbps or len(pool.workers) > FEWEST_OTHERS,
-    when=lambda pool: pool.required.gpus > 1,
-)  # fmt: skip
-def _nvlink(asked: Question) -> Finding:
-    return _alone(asked, asked.pool.group_gbps.get("node"), by_hcas=False)
-
-
-@kind(
-    "nvlink.hcas", "busbw of the slowest node alone, without NVLink: its own HCAs carry the data",
-    "% of the other nodes", lambda pool: 100 * GOOD, "the median of the other nodes", 100,
-    required=lambda pool: _on_rails(pool) and len(pool.workers) > FEWEST_OTHERS,
-    when=lambda pool: pool.required.gpus > 1, nodes=2,
-)  # fmt: skip
-def _own_hcas(asked: Question) -> Finding:
-    return _alone(asked, None, by_hcas=True)
 
 
 @counting("pairs.nodes", "nodes that took part", nodes=2)
@@ -222,12 +204,8 @@ class Rails(_Numbered):
         return [*plan_rails(state.present, scope.places, known, rails=scope.hardware.rails, seed=seed)]
 
 
-class Job(NamedTuple):
-    """A diagnosis that runs, the stages that it has, and its environment."""
-
-    what: type[_Numbered]
-    stages: tuple[Stage, ...]
-    env: Mapping[str, str] = {}
+Job = tuple[type[_Numbered], tuple[Stage, ...]]
+"""A diagnosis, and the stages that it has."""
 
 
 def diagnose(stage: str, jobs: Sequence[Job], on: Running) -> dict[str, str]:
@@ -250,8 +228,9 @@ def diagnose(stage: str, jobs: Sequence[Job], on: Running) -> dict[str, str]:
 
 
 def _run(on: Running, stage: str, pool: str, job: Job, hcas: tuple[str, ...]) -> None:
+    what, parts = job
     own, inventory, folder = on.cluster.validation_of(pool), Inventory.of(on.cluster), on.at(stage) / pool
-    validation = validation_of(own, ["all_reduce"], NCCL_RUN_DIAGNOSTICS="1", **job.env)
+    validation = validation_of(own, ["all_reduce"], NCCL_RUN_DIAGNOSTICS="1")
     nodes, name = on.pools[pool].workers, on.begun.job(stage, pool)
     on.plan(pool, name, validation, nodes=nodes)
     runner = InCluster(
@@ -261,7 +240,7 @@ def _run(on: Running, stage: str, pool: str, job: Job, hcas: tuple[str, ...]) ->
     scope = scope_of(inventory, pool, nodes, folder)
     scope = replace(scope, validation=own.model_copy(update={"hcas": [*hcas]}))
     folder.mkdir(parents=True, exist_ok=True)
-    found = job.what(runner, scope, on.clock, on.say, stages=job.stages).run()
+    found = what(runner, scope, on.clock, on.say, stages=parts).run()
     keep_logs(folder)
     if found.stopped:
         raise NoVerdict(f"pool {pool}: {found.stopped}")
@@ -278,15 +257,14 @@ def _diagnosing(stage: str, jobs: Sequence[Job], first: float, again: float) -> 
     return Planned(stage, partial(diagnose, stage, jobs), True, lambda nodes: seconds)
 
 
-WITHOUT_NVLINK = {NO_NVLINK: "1", "NCCL_SHM_DISABLE": "1"}
-# Seconds of all runs alone, and those that the start of a second job of all nodes takes longer.
-_ALONE, _NEXT = RUNS_ALONE * ALONE_SECONDS, START_SECONDS - FEW_SECONDS
-NVLINK = _diagnosing(
-    "nvlink", [Job(Alone, ("A", "B")), Job(Alone, ("A", "B"), WITHOUT_NVLINK)], _ALONE, _NEXT + _ALONE
-)
-PAIRS = _diagnosing("pairs", [Job(Pairs, ("A", "B"))], 2 * PAIR_SECONDS, 7 * PAIR_SECONDS)
+# Seconds of all runs alone.
+_ALONE = RUNS_ALONE * ALONE_SECONDS
+NVLINK = _diagnosing("nvlink", [(Alone, ("A", "B"))], _ALONE, _ALONE)
+PAIRS = _diagnosing("pairs", [(Pairs, ("A", "B"))], 2 * PAIR_SECONDS, 7 * PAIR_SECONDS)
 # Eight rails, with two rounds each. Of 440 healthy nodes 26 rounds run again at a spread of 3 % with dips,
 # and none where runs hardly vary.
-RAILS = _diagnosing("rails", [Job(Rails, ("C",))], 16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
-# After the soak, in short, to be compared with before.
-AFTER = _diagnosing("after", [Job(Alone, ("A",)), Job(Pairs, ("A",))], _ALONE, _NEXT + 2 * PAIR_SECONDS)
+RAILS = _diagnosing("rails", [(Rails, ("C",))], 16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
+# After the soak, in short, to be compared with before. The second job starts all nodes, as the first one.
+AFTER = _diagnosing(
+    "after", [(Alone, ("A",)), (Pairs, ("A",))], _ALONE, START_SECONDS - FEW_SECONDS + 2 * PAIR_SECONDS
+)

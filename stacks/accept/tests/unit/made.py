@@ -106,8 +106,6 @@ def log(
         made.hosts, made.name, made.peak = hosts, name, next(next_[name])
         made.low = made.high if iterations else made.low
         printed = [line for line in made.lines() if not (warn and "NCCL INFO" in line)]
-        files = [f"# busbar: open files on {host}: soft 1048576, hard 1048576" for host in hosts]
-        printed = files + printed
         lines += [f"# busbar: measuring {name}", *printed, f"# busbar: {name} ended with exit code 0"]
     text = "".join(f"{line}\n" for line in [*lines, f"{LAST_LINE} 0"])
     return text.replace(" iters: 20 ", f" iters: {iterations} ") if iterations else text
@@ -169,11 +167,11 @@ def collective(
 
 def groups(
     folder: Path, stage: str, part: str, planned: Iterable[Group],
-    share: Callable[[Group], float] = lambda group: 1.0, change: Change = lambda record: None, **env: str,
+    share: Callable[[Group], float] = lambda group: 1.0, change: Change = lambda record: None,
 ) -> None:  # fmt: skip
     """The kept log of a job of nodes, pairs or rails. SHARE: what a group reaches of the expected busbw."""
     pool, planned, where = site_of()[1].pools["h100"], [*planned], f"{stage}/h100/{part}"
-    whole, validation = job_of(["all_reduce"], **env)
+    whole, validation = job_of(["all_reduce"])
     work = Work(planned, 600, tuple(f"mlx5_{rail}" for rail in range(8)), folder / kept.FOLDER / where)
     lines = [FIRST_LINE]
     for group in planned:
@@ -193,7 +191,6 @@ def nodes_pairs_rails(folder: Path) -> None:
     places, none = site_of()[1].pools["h100"].rail_groups, Known()
     alone = [Group("A", number, "node", (name,)) for number in range(3) for name in WORKERS]
     groups(folder, "nvlink", "000", alone)
-    groups(folder, "nvlink", "001", alone, lambda group: 0.5, NCCL_P2P_DISABLE="1")
     pairs = [each for each in plan("A", WORKERS, places) if len(each.nodes) == 2]
     groups(folder, "pairs", "000", pairs)
     groups(folder, "after", "000", alone)

@@ -123,7 +123,7 @@ SIGNED: list[tuple[Change, str]] = [
     (lambda folder: made.collective(folder, "repeats", run="accept-ffffff"), "`files`"),
     (at(LOG, lambda path: write_packed(path, bytes(3 << 20))), "unpacks to more than 2 MiB"),
     (at(LOG, lambda path: path.write_bytes(b"\x28\xb5\x2f\xfdxxxx")), "cannot be unpacked"),
-    (edit("acceptance.json", lambda found: found.update(schema=1)), "has the schema 1, expected 2. Fix:"),
+    (edit("acceptance.json", lambda found: found.update(schema=1)), "has the schema 1, expected 3. Fix:"),
     (text_of("report.html", "<h1>Accepted</h1>"), "report.html is not what its evidence gives"),
     (text_of("acceptance.json", "[" * 100_000), "cannot be read"),
     (text_of("acceptance.json", "[]"), "not a JSON object"),

@@ -77,7 +77,6 @@ def test_a_slow_node_is_named_left_out_of_later_stages_and_nothing_else_is_kept(
     found.run(nodes.NVLINK, nodes.PAIRS)
     alone, pairs = found.row("nvlink.h100.busbw"), found.row("pairs.h100.slow")
     assert (alone.result, alone.nodes, "gpu-2 240 GB/s" in alone.reason) == ("fail", ["gpu-2"], True)
-    assert found.row("nvlink.h100.hcas").nodes == ["gpu-2"]
     assert (pairs.result, pairs.nodes) == ("fail", ["gpu-2"]), pairs.reason
     assert "node gpu-2: 360 of 400 GB/s" in pairs.reason
     assert found.on.good("h100") == ["gpu-1", "gpu-3", "gpu-4"]
@@ -87,14 +86,6 @@ def test_a_slow_node_is_named_left_out_of_later_stages_and_nothing_else_is_kept(
     asked = {"machines-000.json.zst"}
     assert files == {"nccl.log.zst", "source.json", "stage.json", "run.json", *asked}
     assert found.site.api.left == []
-
-
-@pytest.mark.slow
-def test_a_run_without_nvlink_that_is_faster_than_the_hcas_says_nothing_about_them(accepted: Any) -> None:
-    found = accepted({"alone/gpu-2": 9})
-    found.run(nodes.NVLINK)
-    row = found.row("nvlink.h100.hcas")
-    assert (row.result, row.reason) == ("unknown", "gpu-2: faster than 400 GB/s, all HCAs of a node")
 
 
 @pytest.mark.slow
