@@ -6,7 +6,7 @@ A run that outlives its process stays until a call has its result.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -152,13 +152,11 @@ def run(
     one cannot be removed, Interrupted at a signal, and the errors of `follow`.
     """
     until = latest_end(CREATION_SECONDS + seconds + REMOVAL_SECONDS + (KEPT_SECONDS if outlives else 0))
-    created: list[Remnant] = []
     with _signals_raise():
         stays = False
         try:
-            created += _begun(api, plan, clock, progress) if outlives else []
-            if not created:
-                _create(api, plan, until, created, Deadline(clock, CREATION_SECONDS), progress)
+            if not (outlives and _has_begun(api, plan, clock, progress)):
+                _create(api, plan, until, Deadline(clock, CREATION_SECONDS), progress)
             stays = outlives
             found = follow()
         except BaseException as ended:
@@ -167,10 +165,10 @@ def run(
                 raise
             if isinstance(ended, Interrupted):
                 progress(f"{ended}: removing the run; a second signal leaves it in the cluster")
-            if left := _remove_run(api, plan, created, clock, progress, options):
+            if left := _remove_run(api, plan, clock, progress, options):
                 progress(f"error: {left}")
             raise
-        if left := _remove_run(api, plan, created, clock, progress, options):
+        if left := _remove_run(api, plan, clock, progress, options):
             raise LeftBehind(left, found)
         return found
 
@@ -197,8 +195,17 @@ def find(api: Api, namespace: str | None = None) -> list[Remnant]:
             continue
         path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
         for each in listed_if_served(api, path, RUN_LABEL):
-            inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{each['metadata']['namespace']}/"
-            found += _remnant(kind, f"{base}/{inside}{plural}/{each['metadata']['name']}", each)
+            metadata = each["metadata"]
+            inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{metadata['namespace']}/"
+            found.append(
+                Remnant(
+                    kind,
+                    f"{base}/{inside}{plural}/{metadata['name']}",
+                    metadata["uid"],
+                    metadata["labels"][RUN_LABEL],
+                    metadata.get("annotations", {}).get(UNTIL, ""),
+                )
+            )
     return found
 
 
@@ -213,33 +220,30 @@ def remove(api: Api, remnants: Collection[Remnant], deadline: Deadline, progress
         progress(f"removed {each}")
 
 
-def _begun(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -> list[Remnant]:
-    """The objects of this run if an earlier process has created its job; else they are removed."""
+def _has_begun(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -> bool:
+    """Whether an earlier process has created the job; what it has left without a job is removed."""
     found = [each for each in find(api) if each.run == plan.run]
     if any(each.kind == "MPIJob" for each in found):
-        return found
+        return True
     remove(api, found, Deadline(clock, REMOVAL_SECONDS), progress)
-    return []
+    return False
 
 
-def _create(
-    api: Api, plan: Plan, until: str, created: list[Remnant], deadline: Deadline, progress: ProgressCallback
-) -> None:
-    """Create the objects of the plan; `created` gets those that may exist, without their uid."""
+def _create(api: Api, plan: Plan, until: str, deadline: Deadline, progress: ProgressCallback) -> None:
+    """Create the objects of the plan."""
     for path, manifest in plan.objects({UNTIL: until}):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind in ("MPIJob", "Pod"):
             _try_worker(api, plan, manifest, deadline)
         # A signal during the request is handled after its response.
-        with _blocked():
-            try:
-                created.append(Remnant(kind, f"{path}/{name}", "", plan.run, until))
-                api.create(path, manifest)
-            except ApiError as error:
-                if not error.transient:
-                    created.pop()
-                fix = ". Fix: --namespace NAME, one that you may use" if kind == "Namespace" else ""
-                raise CannotMeasure([f"{kind} cannot be created: {error}{fix}"]) from None
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            api.create(path, manifest)
+        except ApiError as error:
+            fix = ". Fix: --namespace NAME, one that you may use" if kind == "Namespace" else ""
+            raise CannotMeasure([f"{kind} cannot be created: {error}{fix}"]) from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         progress(f"created {kind} {name}")
 
 
@@ -289,40 +293,27 @@ def preempted(api: Api, plan: Plan) -> list[str]:
     ]
 
 
-def _remove_run(
-    api: Api, plan: Plan, created: Sequence[Remnant], clock: Clock, progress: ProgressCallback, options: str
-) -> str:
+def _remove_run(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback, options: str) -> str:
     """Remove the run. Returns what is left, why, and the command that removes it; empty if nothing is."""
-    # Deleting the run's own namespace deletes everything in it.
-    inside = f"/namespaces/{plan.job.namespace}/"
-    mine = [each for each in reversed(created) if not (plan.owns_namespace and inside in each.path)]
-    deadline = Deadline(clock, REMOVAL_SECONDS)
+    deadline, left = Deadline(clock, REMOVAL_SECONDS), list[str]()
     where = "" if plan.owns_namespace else f" --namespace {plan.job.namespace}"
     fix = f"Fix: busbar nccl clean {plan.run}{where}{options}"
-    left = []
-    for each in mine:
-        try:
-            found = wait_until(partial(_look, api, each.path), deadline, poll_seconds=1)
-            remove(api, [here for here in found if here.run == plan.run], deadline, progress)
-        except (ApiError, TimedOut) as error:
-            left.append(f"{each}: {error}")
-        except Interrupted as signalled:
-            progress(f"error: {plan.run} is not removed: {signalled}. {fix}")
-            raise
+    inside = None if plan.owns_namespace or plan.idle else plan.job.namespace
+    try:
+        for each in wait_until(partial(find, api, inside), deadline, poll_seconds=1):
+            # Deleting the run's own namespace deletes everything in it.
+            if each.run != plan.run or (plan.owns_namespace and each.kind not in _CLUSTER_WIDE):
+                continue
+            try:
+                remove(api, [each], deadline, progress)
+            except (ApiError, TimedOut) as error:
+                left.append(f"{each}: {error}")
+    except (ApiError, TimedOut) as error:
+        left.append(str(error))
+    except Interrupted as signalled:
+        progress(f"error: {plan.run} is not removed: {signalled}. {fix}")
+        raise
     return f"{plan.run} is not removed: {'; '.join(left)}. {fix}" if left else ""
-
-
-def _look(api: Api, path: str) -> list[Remnant]:
-    found = objects.find(api, path)
-    return _remnant(found["kind"], path, found) if found else []
-
-
-def _remnant(kind: str, path: str, found: JsonObject) -> list[Remnant]:
-    """The object as part of a run; empty without the label."""
-    metadata = found["metadata"]
-    run = metadata.get("labels", {}).get(RUN_LABEL)
-    until = metadata.get("annotations", {}).get(UNTIL, "")
-    return [Remnant(kind, path, metadata["uid"], run, until)] if run else []
 
 
 def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
@@ -337,7 +328,8 @@ def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
 
 
 def _gone(api: Api, remnant: Remnant) -> bool | Pending:
-    if any(each.uid == remnant.uid for each in _look(api, remnant.path)):
+    found = objects.find(api, remnant.path)
+    if found and found["metadata"]["uid"] == remnant.uid:
         return Pending(f"{remnant} is being deleted")
     if remnant.kind != "MPIJob":
         return True
@@ -359,12 +351,3 @@ def _signals_raise() -> Iterator[None]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _blocked() -> Iterator[None]:
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
