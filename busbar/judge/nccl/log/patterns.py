@@ -187,18 +187,14 @@ SIMULATED = _ascii(r"#\s*simulated:\s*(\S.*)")
 # gcn151:1904979:1905031 [0] NCCL INFO Using network IB
 # mycl-g2:353236:353423 [6] transport/net_ib.cc:2244 NCCL WARN NET/IB: Got completion ...
 # NCCL INFO NCCL_TOPO_FILE set by environment to /opt/x.xml         (pasted without its process)
-# The text before `NCCL INFO` is read backwards, token by token, in the same time for any text.
 NAME = "NCCL "
 WORDS = ("NCCL INFO ", "NCCL WARN ", "NCCL ATTN ", "NCCL ERROR ", "NCCL TRACE ", "NCCL CALL ", "NCCL DIAG ")
-# transport/net_ib.cc:2244
-WHERE = re.compile(r"\S+:\d+", re.ASCII)
-DAY = re.compile(r"\[?\d{4}-\d\d-\d\d", re.ASCII)
-TIME = re.compile(r"\d\d:\d\d:\d\d\]?", re.ASCII)
 # (ncclIbGetDevices): a function, in front of WARN since 2.30.7; 12.345678: the time of a TRACE
-BETWEEN = re.compile(r"\([\w:~<>, ]{1,200}\)|\d+\.\d+", re.ASCII)
-GPU = re.compile(r"\[-?\d*\]", re.ASCII)
-# host:pid:tid, backwards
-BACKWARDS = re.compile(r"(?:(?P<tid>\d+):)?(?P<pid>\d+):(?P<host>[\w.\-]+)", re.ASCII)
+_BETWEEN = r"(?:(?:\([\w:~<>,]{1,200}\)|\d+\.\d+) )?"
+BEFORE = _ascii(
+    r"(?:(?<![\w.\-])[.\-]*(?P<host>\w[\w.\-]*):(?P<pid>\d+)(?::\d+)? \[-?\d*\] )?"
+    rf"(?<!\S)(?:\[?\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?{_BETWEEN}(?:\S+:\d+ )?{_BETWEEN}\Z"
+)
 LONGEST = 400  # host, process, time and source file fit into this
 
 
@@ -226,32 +222,7 @@ def find_message(text: str, start: int = 0) -> Message | None:
         return None
     end = text.index(" ", at + len(NAME)) + 1
     level = text[at + len(NAME) : end - 1]
-    first = max(start, at - LONGEST)
-    left = at
-    token, before = _token(text, first, left)
-    if GPU.fullmatch(token) is None:
-        for pattern in (BETWEEN, WHERE, BETWEEN):
-            if pattern.fullmatch(token) and not GPU.fullmatch(token):
-                left = before
-                token, before = _token(text, first, left)
-        if TIME.fullmatch(token):
-            day, before_day = _token(text, first, before)
-            if DAY.fullmatch(day):
-                left = before_day
-                token, before = _token(text, first, left)
-    if GPU.fullmatch(token):
-        process, begin = _token(text, first, before)
-        match = BACKWARDS.match(process[::-1])
-        if match is not None and (host := match["host"][::-1].lstrip(".-")):
-            host_end = begin + len(process) - match.start("host")
-            return Message(host_end - len(host), end, level, host, host_end, match["pid"][::-1])
-    return Message(left, end, level)
-
-
-def _token(text: str, first: int, end: int) -> tuple[str, int]:
-    """The token before the blank that ends at END, and its start; "" if there is no blank."""
-    if end <= first or text[end - 1] != " ":
-        return "", end
-    begin = max(text.rfind(" ", first, end - 1), text.rfind("\t", first, end - 1)) + 1
-    begin = max(begin, first)
-    return text[begin : end - 1], begin
+    found = BEFORE.search(text, max(start, at - LONGEST), at)
+    if found is None or found["host"] is None:
+        return Message(at if found is None else found.start(), end, level)
+    return Message(found.start("host"), end, level, found["host"], found.end("host"), found["pid"])
