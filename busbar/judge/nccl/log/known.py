@@ -125,38 +125,26 @@ class _Table:
         self.failures = {f.name: f for f in map(Failure.model_validate, entries)}
         self.places = {name: place for place, name in enumerate(self.failures)}
         self.texts: dict[str, list[Text]] = {}
-        self.stated: dict[str, list[str]] = {}
+        self.stated: set[str] = set()
+        """The texts that decide between causes."""
         for failure in self.failures.values():
             for row, text in ((own, text) for own in failure.lines for text in own.contains):
                 around = parts(text)
                 self.texts.setdefault(_word(max(around, key=len)), []).append((around, row, failure))
-            said = [text for other in failure.instead for text in other.where]
-            for text in [*said, *(row.unless_said for row in failure.lines if row.unless_said)]:
-                self.stated.setdefault(_word(text), []).append(text)
-        # a line of NCCL without one of these words shows nothing
-        self.anchors = {*self.texts, *self.stated}
+            self.stated.update(text for other in failure.instead for text in other.where)
+            self.stated.update(row.unless_said for row in failure.lines if row.unless_said)
 
-    def has_wordless(self, text: str) -> bool:
-        """True if TEXT has the beginning of a known text that has no word."""
-        return any(around[0] in text for around, _, _ in self.texts.get("", ()))
-
-    def near(self, said: set[str]) -> Iterator[Text]:
-        """The known texts that a line with the words SAID may hold."""
+    def near(self, text: str) -> Iterator[Text]:
+        """The known texts that TEXT may hold, because it has their words."""
+        said = {word.lower() for word in WORDS.findall(text)}
         for word in ("", *(self.texts.keys() & said)):
             yield from self.texts.get(word, ())
 
-    def near_stated(self, said: set[str]) -> Iterator[str]:
-        """The texts that decide between causes, and that a line with the words SAID may hold."""
-        for word in self.stated.keys() & said:
-            yield from self.stated[word]
-
-    def shown(
-        self, text: str, said: set[str], stated: Iterable[str], *, started: bool, stage: Stage
-    ) -> list[Failure]:
-        """The failures that TEXT with the words SAID shows; STATED: texts that stand before it."""
+    def shown(self, text: str, stated: Iterable[str], *, started: bool, stage: Stage) -> list[Failure]:
+        """The failures that TEXT shows; STATED: texts that stand before it."""
         found = {
             failure.name: failure
-            for around, row, failure in self.near(said)
+            for around, row, failure in self.near(text)
             if holds(text, around)
             and not (row.before_start and started)
             and not (row.unless_said and row.unless_said in stated)
@@ -181,11 +169,6 @@ def failures() -> tuple[Failure, ...]:
 def failure(name: str) -> Failure:
     """The failure NAME. Raises KeyError."""
     return table().failures[name]
-
-
-def words(text: str) -> set[str]:
-    """The words of TEXT in lower case; names in mixed case are split."""
-    return {word.lower() for word in WORDS.findall(text)}
 
 
 def parts(text: str) -> list[str]:
@@ -253,9 +236,8 @@ class LineRules:
         """False if an INFO message like TEXT shows nothing, whatever its numbers are."""
         if self._measured and "Init COMPLETE" in text:
             return True
-        shape, said = DIGIT.sub("0", text), words(text)
-        wanted = [around for around, _, _ in table().near(said)]
-        wanted += [[stated] for stated in table().near_stated(said)]
+        shape = DIGIT.sub("0", text)
+        wanted = [*(around for around, _, _ in table().near(text)), *([stated] for stated in table().stated)]
         return any(holds(shape, [DIGIT.sub("0", part) for part in around]) for around in wanted)
 
     def look(
@@ -270,15 +252,12 @@ class LineRules:
             self._known = {name: found for name, found in self._known.items() if not found.rule.retried}
         if self._measured and "Init COMPLETE" in text and len(self._set_up) < KEEP_HOSTS:
             self._set_up.add(_process_of(text))
-        known, said = table(), words(text)
-        if level == "INFO" and said.isdisjoint(known.anchors) and not known.has_wordless(text):
-            return
-        for stated in known.near_stated(said):
+        for stated in table().stated:
             if stated in text:
                 hosts = self.stated.setdefault(stated, set())
                 if len(hosts) < KEEP_HOSTS:
                     hosts.add(host_of(text))
-        shown = known.shown(text, said, self.stated, started=started, stage=stage)
+        shown = table().shown(text, self.stated, started=started, stage=stage)
         for rule in shown:
             first = LogLine.of(line, text, rule.name)
             found = self._known.setdefault(rule.name, KnownLine(rule, first))
