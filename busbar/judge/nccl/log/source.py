@@ -13,10 +13,9 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import cast
 
-from busbar.zstd import ZstdDecompressor, ZstdError
+from busbar.zstd import ZstdError, ZstdFile
 
 # the first bytes of what is not read: archives, other compressions, wide characters
 UNREAD = {
@@ -28,11 +27,6 @@ UNREAD = {
 # nccl-tests writes it with -J, and NCCL's own output is not in it
 OWN_JSON = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"(?:start_time|args)"\s*:')
 UNPACKED = 256 * 1024
-ZSTD_INPUT = 1024  # so that little data cannot become much memory
-
-
-class CutError(Exception):
-    """The compressed data is incomplete or damaged."""
 
 
 def unread_form(head: bytes) -> str | None:
@@ -42,43 +36,6 @@ def unread_form(head: bytes) -> str | None:
     if OWN_JSON.match(head) is not None:
         return "the JSON of nccl-tests"
     return next((form for magic, form in UNREAD.items() if head.startswith(magic)), None)
-
-
-def chunks(stream: io.BufferedReader) -> Iterator[bytes]:
-    """Plain bytes of STREAM. Raises CutError."""
-    head = stream.peek(4)
-    if head[:2] == b"\x1f\x8b":
-        return _gzip(gzip.GzipFile(fileobj=stream))
-    if head[:4] == b"\x28\xb5\x2f\xfd":
-        return _zstd(stream)
-    return iter(lambda: stream.read1(UNPACKED), b"")
-
-
-def _gzip(opened: gzip.GzipFile) -> Iterator[bytes]:
-    try:
-        # read() would lose its buffer if the data ends early
-        while chunk := opened.read1(UNPACKED):
-            yield chunk
-    except EOFError as error:
-        raise CutError(f"compressed data ends early: {error}") from error
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise CutError(f"compressed data is damaged: {error}") from error
-
-
-def _zstd(stream: io.BufferedReader) -> Iterator[bytes]:
-    frame = ZstdDecompressor()
-    begun = False
-    try:
-        while given := stream.read(ZSTD_INPUT):
-            while given:
-                yield frame.decompress(given)
-                begun, given = not frame.eof, frame.unused_data
-                if frame.eof:
-                    frame = ZstdDecompressor()
-    except ZstdError as error:
-        raise CutError(f"compressed data is damaged: {error}") from error
-    if begun:
-        raise CutError("compressed data ends early: a frame has no end")
 
 
 BLOCK = 256 * 1024  # fits the L2 cache: larger blocks are slower to split
@@ -104,10 +61,20 @@ class Source:
 
     def chunks(self, stream: io.BufferedReader) -> Iterator[bytes]:
         """Decompressed bytes of STREAM as they arrive; truncated data is read as far as possible."""
+        magic = stream.peek(4)[:4]
+        opened: io.BufferedReader | gzip.GzipFile | ZstdFile = stream
+        if magic[:2] == b"\x1f\x8b":
+            opened = gzip.GzipFile(fileobj=stream)
+        elif magic == b"\x28\xb5\x2f\xfd":
+            opened = ZstdFile(stream)
         try:
-            yield from chunks(stream)
-        except CutError as error:
-            self.truncated = str(error)
+            # read() would lose its buffer if the data ends early
+            while chunk := opened.read1(UNPACKED):
+                yield chunk
+        except EOFError as error:
+            self.truncated = f"compressed data ends early: {error}"
+        except (zlib.error, gzip.BadGzipFile, ZstdError) as error:
+            self.truncated = f"compressed data is damaged: {error}"
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """Blocks that end at a line end (the last one may not), counted and hashed."""
@@ -153,10 +120,7 @@ def open_log(path: str) -> io.BufferedReader:
     if path == "-":
         return io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer))
     try:
-        if Path(path).is_dir():
-            raise SourceError(f"{path}: is a directory; give the launcher's log file")
         return open(path, "rb")
-    except SourceError:
-        raise
     except OSError as error:
-        raise SourceError(f"{path}: open failed: {error.strerror}; check path and permissions") from error
+        reason = f"{path}: open failed: {error.strerror}; give a launcher's log that may be read"
+        raise SourceError(reason) from error
