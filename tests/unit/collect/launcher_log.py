@@ -7,6 +7,14 @@ from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 SIZES = (1 << 20, 1 << 21, 1 << 22)
 
 
+# What a measurement is to show for a pass at 2 GB/s.
+EXPECTED = {
+    "nodes": 2, "gpus_per_node": 1, "rails": 1, "rate_gbps": 400, "transport": "socket",
+    "collectives": ["all_reduce"], "min_bytes": SIZES[0], "max_bytes": SIZES[-1], "step_factor": 2,
+    "expected_busbw_gbps": 2.0,
+}  # fmt: skip
+
+
 def text(busbw: float = 2.0, *, exit_code: int = 0, counted: bool = True) -> str:
     """The whole log. Two ranks: an all_reduce's busbw is its algbw."""
     lines = [

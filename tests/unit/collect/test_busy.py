@@ -23,6 +23,7 @@ from tests.support.verdicts import passing, unknown
 from tests.unit.fabric.measure.foreign import gpu_node, holder
 
 NODES = configured().nodes
+JOB = mpijob.render(configured())
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
@@ -133,14 +134,22 @@ def test_a_worker_that_was_drained_is_named_with_its_reason_and_makes_the_former
         assert f"busbar uncordon STACK {name}" in why
 
 
+OTHER_MACHINE = {"creationTimestamp": "2099-01-01T00:00:00Z"}
+
+
+def kept(site: Site) -> JsonObject:
+    """The former result that stays."""
+    with pytest.raises(Kept) as found:
+        site.watch().log()
+    return dict(found.value.found)
+
+
 def test_at_the_end_of_a_quarantine_the_former_verdict_stays_without_a_policy() -> None:
     site = Site(None)
     site.train("llama-0")
     site.record(*NODES)
     site.record(*NODES[1:])
-    with pytest.raises(Kept) as kept:
-        site.watch().log()
-    assert kept.value.found["record"]["nodes"] == list(NODES[1:])
+    assert kept(site)["record"]["nodes"] == list(NODES[1:])
     assert site.clock.time < 300
 
 
@@ -148,36 +157,29 @@ def test_a_former_verdict_that_stays_is_not_of_machines_that_joined_since() -> N
     site = Site(KEEP)
     site.train("llama-0")
     site.record(*NODES)
-    site.objects["/api/v1/nodes"][1]["metadata"]["creationTimestamp"] = "2099-01-01T00:00:00Z"
-    with pytest.raises(Kept) as kept:
-        site.watch().log()
+    site.objects["/api/v1/nodes"][1]["metadata"] |= OTHER_MACHINE
     others = [node for node in NODES if node != site.objects["/api/v1/nodes"][1]["metadata"]["name"]]
-    assert kept.value.found["nodes_measured"] == others
+    assert kept(site)["nodes_measured"] == others
 
 
-def test_a_measured_worker_that_is_another_machine_is_not_excused_without_a_policy() -> None:
+@pytest.mark.parametrize(
+    ("trains", "records", "machine", "reason"),
+    [
+        (["llama-0"], [NODES], {}, "ml/llama-0"),
+        (["llama-0"], [NODES, NODES[1:]], OTHER_MACHINE, "ml/llama-0"),
+        ([], [NODES, NODES[1:]], {}, "Insufficient"),
+    ],
+    ids=["no quarantine has ended", "a worker is another machine", "nobody runs on the released worker"],
+)
+def test_any_other_measurement_without_a_policy_fails(
+    trains: list[str], records: list[list[str]], machine: dict[str, str], reason: str
+) -> None:
     site = Site(None)
-    site.train("llama-0")
-    site.record(*NODES)
-    site.record(*NODES[1:])
-    site.objects["/api/v1/nodes"][1]["metadata"]["creationTimestamp"] = "2099-01-01T00:00:00Z"
-    with pytest.raises(JobNeverStarted, match="ml/llama-0"):
-        site.watch().log()
-
-
-def test_any_other_measurement_without_a_policy_fails() -> None:
-    site = Site(None)
-    site.train("llama-0")
-    site.record(*NODES)
-    with pytest.raises(JobNeverStarted, match="ml/llama-0"):
-        site.watch().log()
-
-
-def test_a_released_worker_on_which_nobody_runs_is_not_measured_with_excuses() -> None:
-    site = Site(None)
-    site.record(*NODES)
-    site.record(*NODES[1:])
-    with pytest.raises(JobNeverStarted, match="Insufficient"):
+    site.train(*trains)
+    for nodes in records:
+        site.record(*nodes)
+    site.objects["/api/v1/nodes"][1]["metadata"] |= machine
+    with pytest.raises(JobNeverStarted, match=reason):
         site.watch().log()
 
 
@@ -208,11 +210,34 @@ def test_a_job_whose_gpus_are_free_is_not_touched() -> None:
     assert (site.suspensions, site.clock.time) == ([], 0)
 
 
-def test_pods_of_a_measurement_of_idle_nodes_hold_no_gpus_because_the_scheduler_ends_them() -> None:
+OWN = {"namespace": JOB["metadata"]["namespace"], "labels": {mpijob.JOB_LABEL: JOB["metadata"]["name"]}}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pod", "is_held"),
+    [
+        (8, {}, True),
+        # The scheduler ends those of a measurement of idle nodes.
+        (8, {"labels": {"busbar/idle": "true"}}, False),
+        (8, OWN, False),
+        (16, {}, False),
+    ],
+    ids=["of others", "of idle nodes", "the job's own", "beside what the job needs"],
+)
+def test_gpus_are_held_by_pods_of_others_that_leave_less_than_the_job_needs(
+    gpus: int, pod: dict[str, Any], is_held: bool
+) -> None:
     site = Site(WAIT)
-    site.train("measure-0")
-    assert len(holders(site, site.job)) == 1
-    site.objects["/api/v1/pods"][0]["metadata"]["labels"] = {"busbar/idle": "true"}
+    site.objects["/api/v1/nodes"] = [gpu_node(node, gpus=gpus) for node in NODES]
+    site.train("llama-0")
+    site.objects["/api/v1/pods"][0]["metadata"] |= pod
+    site.objects["/api/v1/pods"].append(holder("elsewhere", "llama-1", 8))
+    assert bool(holders(site, site.job)) is is_held
+
+
+def test_a_node_that_lost_a_gpu_is_held_by_nobody() -> None:
+    site = Site(WAIT)
+    site.objects["/api/v1/nodes"][0] = gpu_node(NODES[0], gpus=7)
     assert holders(site, site.job) == []
 
 
@@ -221,36 +246,6 @@ def test_pods_that_end_within_their_grace_period_do_not_suspend_the_job() -> Non
     site.train("llama-0")
     site.clock.at(15, site.ends)
     site.clock.at(15, site.starts)
-    site.watch().log()
-    assert site.suspensions == []
-
-
-def test_what_others_hold_beside_the_jobs_needs_is_no_reason_to_wait() -> None:
-    site = Site(WAIT)
-    site.objects["/api/v1/nodes"] = [gpu_node(node, gpus=16) for node in configured().nodes]
-    site.train("notebook-0", units=8)
-    site.objects["/api/v1/pods"].append(holder("elsewhere", "llama-0", 8))
-    assert holders(site, site.job) == []
-    site.starts()
-    site.watch().log()
-    assert site.clock.time == 0
-
-
-def test_a_node_that_lost_a_gpu_is_held_by_nobody() -> None:
-    site = Site(WAIT)
-    site.objects["/api/v1/nodes"][0] = gpu_node(configured().nodes[0], gpus=7)
-    assert holders(site, site.job) == []
-
-
-def test_the_jobs_own_pods_are_not_those_of_others() -> None:
-    site = Site(WAIT)
-    own = holder(configured().nodes[0], "w-0", 8)
-    own["metadata"] |= {
-        "namespace": site.namespace,
-        "labels": {mpijob.JOB_LABEL: site.job["metadata"]["name"]},
-    }
-    site.objects["/api/v1/pods"] = [own]
-    site.clock.at(5, site.starts)
     site.watch().log()
     assert site.suspensions == []
 
@@ -292,9 +287,8 @@ def test_keep_hands_out_the_former_verdict_and_leaves_no_pod_of_the_job() -> Non
     site = Site(KEEP)
     site.train("llama-0")
     site.record(*NODES)
-    with pytest.raises(Kept) as kept:
-        site.watch().log()
-    assert (kept.value.found["verdict"], kept.value.found["record"]["nodes"]) == ("pass", list(NODES))
+    found = kept(site)
+    assert (found["verdict"], found["record"]["nodes"]) == ("pass", list(NODES))
     assert 30 <= site.clock.time < 35
     assert site.suspensions == [True]
     assert any("ml/llama-0 (8): the former verdict stays" in line for line in site.told)

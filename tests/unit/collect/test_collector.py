@@ -20,7 +20,7 @@ from busbar.judge.nccl.verdict import SCHEMA, judge_archive
 from busbar.kube.client import ApiError, JsonObject
 from busbar.manifests import mpijob as manifests
 from busbar.outputs.contract import summarize
-from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, warning
+from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
 from tests.support.kube_site import job as configured
 from tests.unit.collect import launcher_log
 
@@ -29,6 +29,7 @@ PODS = "/api/v1/namespaces/ns/pods"
 LAUNCHER = f"{PODS}/nccl-launcher-x"
 EVENTS = "/api/v1/namespaces/ns/events"
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
+SUSPENDED = {"spec": {"runPolicy": {"suspend": True}}}
 NODE_EVENTS = "/api/v1/namespaces/default/events"
 MEASURED_AT = "2026-11-23T01:02:03Z"
 BY_A_FORMER_JUDGE = f"of judge {JUDGE - 1} (this busbar has judge {JUDGE})"
@@ -56,6 +57,9 @@ def serving(log: str, then: BaseException | None = None) -> Any:
     return connection
 
 
+LINES = launcher_log.text().splitlines(keepends=True)
+
+
 def finished(log: str | None = None, condition: str = "Succeeded") -> Cluster:
     objects = {JOB: mpijob(condition), PODS: [ENDED], LAUNCHER: ENDED, EVENTS: [], CONFIG_MAPS: []}
     api = Cluster(objects)
@@ -64,22 +68,14 @@ def finished(log: str | None = None, condition: str = "Succeeded") -> Cluster:
 
 
 def spec(folder: Path, **expectation: Any) -> CollectSpec:
-    expected = {
-        "nodes": 2,
-        "gpus_per_node": 1,
-        "rails": 1,
-        "rate_gbps": 400,
-        "transport": "socket",
-        "collectives": ["all_reduce"],
-        "min_bytes": launcher_log.SIZES[0],
-        "max_bytes": launcher_log.SIZES[-1],
-        "step_factor": 2,
-        "expected_busbw_gbps": 2.0,
-        **expectation,
-    }
+    expected = {**launcher_log.EXPECTED, **expectation}
     return CollectSpec(
         namespace="ns", job="nccl", folder=str(folder), deadline_seconds=600, expectation=expected
     )
+
+
+def found(api: Cluster, folder: Path, **changes: Any) -> Collected:
+    return collect(api, spec(folder), Clock(), lambda _: None, **{"pool": "h100", **changes})
 
 
 def run(
@@ -87,6 +83,12 @@ def run(
 ) -> dict[str, Any]:
     progress = said.append if said is not None else lambda _: None
     return collect(api, question, clock or Clock(), progress, pool="h100").verdict
+
+
+def stored(api: Cluster) -> dict[str, Any]:
+    """The only ConfigMap that was made."""
+    [(_, made)] = [each for each in api.created if each[0] == CONFIG_MAPS]
+    return made
 
 
 def check(verdict: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -108,14 +110,16 @@ def test_a_good_run_is_a_pass_and_log_verdict_and_report_are_kept(tmp_path: Path
     assert "4 MiB: 2.00 GB/s out of place, 2.00 GB/s in place" in said
 
 
-def test_record_and_verdict_are_in_the_cluster_and_outlive_the_job(tmp_path: Path) -> None:
+def test_record_and_verdict_are_in_the_cluster_beside_the_log_and_for_the_outputs(tmp_path: Path) -> None:
     api = finished()
-    verdict = run(api, spec(tmp_path))
-    ((where, stored),) = (each for each in api.created if each[0] != NODE_EVENTS)
-    assert where == CONFIG_MAPS
-    assert json.loads(stored["data"]["verdict.json"]) == verdict
-    assert stored["metadata"]["labels"]["busbar/history"] == "h100"
-    assert "ownerReferences" not in stored["metadata"]
+    made = found(api, tmp_path)
+    metadata, data = stored(api)["metadata"], stored(api)["data"]
+    assert json.loads(data["verdict.json"]) == made.verdict
+    assert (metadata["labels"]["busbar/history"], made.config_map) == ("h100", f"ns/{metadata['name']}")
+    assert "ownerReferences" not in metadata, "it outlives the job"
+    record = made.record and made.record.model_dump(mode="json")
+    assert record == json.loads(data["record.json"]) == Archive(tmp_path).record()
+    assert (tmp_path / "source.json").stat().st_mode & 0o777 == 0o600, "it has the environment of the ranks"
 
 
 @pytest.mark.parametrize(
@@ -136,93 +140,57 @@ def test_a_verdict_is_an_event_on_each_node_that_was_measured(
     assert says in found[0]["message"]
 
 
-def test_there_is_one_record_in_the_cluster_beside_the_log_and_for_the_outputs(tmp_path: Path) -> None:
-    api = finished()
-    found = collect(api, spec(tmp_path), Clock(), lambda _: None, pool="h100")
-    ((_, stored),) = (each for each in api.created if each[0] == CONFIG_MAPS)
-    assert found.config_map == f"ns/{stored['metadata']['name']}"
-    assert found.record and json.loads(stored["data"]["record.json"]) == found.record.model_dump(mode="json")
-    assert Archive(tmp_path).record() == found.record.model_dump(mode="json")
-    assert (tmp_path / "source.json").stat().st_mode & 0o777 == 0o600, "it has the environment of the ranks"
-
-
 def test_the_record_says_what_was_expected_how_the_job_ended_and_what_the_log_says_was_run(
     tmp_path: Path,
 ) -> None:
-    wanted = spec(tmp_path)
-    record = collect(finished(), wanted, Clock(), lambda _: None, pool="h100").record
-    assert record and record.expectation == wanted.expectation
+    record = found(finished(), tmp_path).record
+    assert record and record.expectation == spec(tmp_path).expectation
     assert (record.outcome.succeeded, record.complete) == (True, True)
     assert (record.nodes, record.measured_at) == (("worker-1", "worker-2"), MEASURED_AT)
     assert {"iterations": "20", "warmup": "5", "job": "nccl", "run": "1"}.items() <= record.settings.items()
 
 
-@pytest.mark.parametrize(("condition", "code", "found"), [("Succeeded", 0, "pass"), ("Failed", 1, "fail")])
+@pytest.mark.parametrize(("condition", "code", "verdict"), [("Succeeded", 0, "pass"), ("Failed", 1, "fail")])
 @pytest.mark.parametrize("kind", ["update", "run"])
 def test_a_kept_log_is_judged_again_from_its_folder_alone_with_the_same_verdict_byte_for_byte(
-    tmp_path: Path, condition: str, code: int, found: str, kind: str
+    tmp_path: Path, condition: str, code: int, verdict: str, kind: str
 ) -> None:
-    api = finished(launcher_log.text(exit_code=code), condition)
-    collect(api, spec(tmp_path / "kept"), Clock(), lambda _: None, pool="h100", kind=kind)
+    found(finished(launcher_log.text(exit_code=code), condition), tmp_path / "kept", kind=kind)
     judged = judge_archive(Archive(tmp_path / "kept"))
-    assert judged is not None and judged[1].verdict == found
+    assert judged is not None and judged[1].verdict == judged[1].check("job").status == verdict
     Archive(tmp_path / "again").save_verdict(judged[1].model_dump(mode="json"))
     first, again = (tmp_path / name / "verdict.json" for name in ("kept", "again"))
     assert first.read_bytes() == again.read_bytes()
-    assert judged[1].check("job").status == found
 
 
 def test_a_log_that_was_not_read_to_its_end_is_not_judged_from_its_folder(tmp_path: Path) -> None:
-    collect(finished(launcher_log.text()[:-40]), spec(tmp_path), Clock(), lambda _: None, pool="h100")
+    found(finished(launcher_log.text()[:-40]), tmp_path)
     assert judge_archive(Archive(tmp_path)) is None
 
 
 def test_a_run_on_a_cluster_of_others_has_its_record_beside_the_log_only(tmp_path: Path) -> None:
     api = finished()
-    found = collect(api, spec(tmp_path), Clock(), lambda _: None, pool="run-1", kind="run")
-    assert (api.created, found.config_map) == ([], None)
-    assert Archive(tmp_path).record()["kind"] == "run"
+    assert found(api, tmp_path, pool="run-1", kind="run").config_map is None
+    assert (api.created, Archive(tmp_path).record()["kind"]) == ([], "run")
 
 
-def test_a_verdict_that_is_found_again_has_the_record_of_its_measurement(tmp_path: Path) -> None:
-    api = finished()
-    first, again = (
-        collect(api, spec(tmp_path / name), Clock(), lambda _: None, pool="h100") for name in ("a", "b")
-    )
+def test_a_verdict_that_is_stored_already_is_returned_with_its_record_and_the_log_is_not_read_again(
+    tmp_path: Path,
+) -> None:
+    api, other = finished(), tmp_path / "another machine"
+    first, again = found(api, tmp_path / "here"), found(api, other)
     assert first.record and again.record
-    assert again.record.model_dump(mode="json") == {
-        **first.record.model_dump(mode="json"), "folder": str(tmp_path / "b")
-    }  # fmt: skip
-    assert again.config_map == first.config_map
-
-
-def test_a_verdict_that_is_stored_already_is_returned_without_reading_the_log_again(tmp_path: Path) -> None:
-    api = finished()
-    first = run(api, spec(tmp_path / "here"))
-    assert run(api, spec(tmp_path / "another machine")) == first
-    assert len(api.log_queries) == 1
-    assert (tmp_path / "another machine/report.html").exists()
+    record = {**first.record.model_dump(mode="json"), "folder": str(other)}
+    assert again.record.model_dump(mode="json") == record
+    assert (again.verdict, again.config_map) == (first.verdict, first.config_map)
+    assert len(api.log_queries) == 1 and (other / "report.html").exists()
 
 
 def test_a_stored_verdict_of_another_form_is_judged_anew(tmp_path: Path) -> None:
     api = finished()
     run(api, spec(tmp_path))
-    ((_, stored),) = (each for each in api.created if each[0] == CONFIG_MAPS)
-    stored["data"]["verdict.json"] = '{"schema": 0, "bandwidth": "good"}'
+    stored(api)["data"]["verdict.json"] = '{"schema": 0, "bandwidth": "good"}'
     assert run(api, spec(tmp_path))["verdict"] == "pass"
-
-
-def test_a_stored_verdict_of_a_former_judge_gives_way_where_the_log_is_kept(tmp_path: Path) -> None:
-    api = finished()
-    new = run(api, spec(tmp_path))
-    ((_, stored),) = (each for each in api.created if each[0] == CONFIG_MAPS)
-    old = {**new, "judge": JUDGE - 1, "verdict": "fail", "passed": False, "reasons": ["of a former judge"]}
-    stored["data"]["verdict.json"] = json.dumps(old)
-    assert run(api, spec(tmp_path)) == new
-    assert len(api.log_queries) == 1, "the kept log is judged, nothing is measured"
-    stored["data"]["verdict.json"] = json.dumps(old)
-    (tmp_path / "nccl.log.zst").unlink()
-    assert run(api, spec(tmp_path)) == old
 
 
 class Upgraded:
@@ -230,13 +198,13 @@ class Upgraded:
 
     def __init__(self, folder: Path) -> None:
         self.api, self.folder, self.said = finished(), folder, list[str]()
-        found = self.collect()
-        self.measured = found.verdict
-        self.config_map = f"{CONFIG_MAPS}/{str(found.config_map).partition('/')[2]}"
-        former = {**found.verdict, "judge": JUDGE - 1}
+        made = self.collect()
+        self.measured = made.verdict
+        self.config_map = f"{CONFIG_MAPS}/{str(made.config_map).partition('/')[2]}"
+        former = {**made.verdict, "judge": JUDGE - 1}
         self.api.objects[self.config_map]["data"]["verdict.json"] = json.dumps(former)
         self.api.objects[CONFIG_MAPS] = [self.api.objects[self.config_map]]
-        self.former = summarize(former, record=found.record, config_map=found.config_map)
+        self.former = summarize(former, record=made.record, config_map=made.config_map)
 
     def collect(self, previous: JsonObject | None = None) -> Collected:
         wanted = spec(self.folder)
@@ -260,9 +228,10 @@ class Upgraded:
             self.api.objects[CONFIG_MAPS] = []
 
 
-def test_a_new_judge_judges_the_kept_log_and_measures_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [(), ("record",)])
+def test_a_new_judge_judges_the_kept_log_and_measures_nothing(tmp_path: Path, lost: tuple[str, ...]) -> None:
     pool = Upgraded(tmp_path)
-    pool.lose("record")
+    pool.lose(*lost)
     assert pool.collect(pool.former).verdict == pool.measured
     assert len(pool.api.log_queries) == 1
 
@@ -338,18 +307,11 @@ def test_a_job_that_failed_is_a_failure_whatever_its_table_says(tmp_path: Path) 
     assert verdict["reasons"][0] == "job: all_reduce ended with exit code 3; the MPIJob failed: Failed"
 
 
-@pytest.mark.parametrize(
-    ("cut", "missing"),
-    [
-        (slice(1, None), "the beginning of the launcher's log is missing"),
-        (slice(None, -1), "the end of the launcher's log is missing"),
-    ],
-)
+@pytest.mark.parametrize(("cut", "missing"), [(slice(1, None), "beginning"), (slice(None, -1), "end")])
 def test_a_log_without_its_beginning_or_end_is_not_a_pass(tmp_path: Path, cut: slice, missing: str) -> None:
-    log = "".join(launcher_log.text().splitlines(keepends=True)[cut])
-    verdict = run(finished(log), spec(tmp_path))
+    verdict = run(finished("".join(LINES[cut])), spec(tmp_path))
     assert not verdict["passed"]
-    assert any(missing in reason for reason in verdict["reasons"])
+    assert f"the {missing} of the launcher's log is missing" in str(verdict["reasons"])
 
 
 def with_a_gap(log: str) -> Cluster:
@@ -366,38 +328,25 @@ def with_a_gap(log: str) -> Cluster:
     return api
 
 
-def test_a_reconnection_without_overlap_is_not_a_pass_where_the_launcher_did_not_count(
-    tmp_path: Path,
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_reconnection_without_overlap_is_a_pass_only_where_the_launcher_has_counted_its_lines(
+    tmp_path: Path, counted: bool
 ) -> None:
-    verdict = run(with_a_gap(launcher_log.text(counted=False)), spec(tmp_path))
-    assert not verdict["passed"]
-    assert any("lines may be missing after 1 of 1 reconnections" in r for r in verdict["reasons"])
-
-
-def test_a_reconnection_without_overlap_is_harmless_where_the_count_shows_that_nothing_is_missing(
-    tmp_path: Path,
-) -> None:
-    verdict = run(with_a_gap(launcher_log.text()), spec(tmp_path))
-    assert verdict["verdict"] == "pass", verdict["reasons"]
-
-
-LINES = launcher_log.text().splitlines(keepends=True)
+    verdict = run(with_a_gap(launcher_log.text(counted=counted)), spec(tmp_path))
+    assert verdict["passed"] is counted
+    missing = "lines may be missing after 1 of 1 reconnections" in str(verdict["reasons"])
+    assert missing is not counted
 
 
 @pytest.mark.parametrize(
-    ("log", "read"),
-    [
-        pytest.param([*LINES[:9], *LINES[10:]], "34 lines", id="a line is missing"),
-        pytest.param([*LINES[:9], LINES[9], *LINES[9:]], "36 lines", id="a line came twice"),
-        pytest.param(
-            [*LINES[:9], LINES[9][7:], *LINES[10:]], "35 lines", id="the start of a line is missing"
-        ),
-    ],
+    ("there", "read"),
+    [([], "34 lines"), ([LINES[9]] * 2, "36 lines"), ([LINES[9][7:]], "35 lines")],
+    ids=["a line is missing", "a line came twice", "the start of a line is missing"],
 )
 def test_a_log_that_is_not_what_the_launcher_counted_is_not_a_pass_and_says_how_much_was_read(
-    tmp_path: Path, log: list[str], read: str
+    tmp_path: Path, there: list[str], read: str
 ) -> None:
-    verdict = run(finished("".join(log)), spec(tmp_path))
+    verdict = run(finished("".join([*LINES[:9], *there, *LINES[10:]])), spec(tmp_path))
     assert verdict["verdict"] != "pass"
     (reason,) = [reason for reason in verdict["reasons"] if "the launcher wrote" in reason]
     assert f"wrote 35 lines ({sum(map(len, LINES[:-2]))} bytes), {read}" in reason
@@ -405,51 +354,27 @@ def test_a_log_that_is_not_what_the_launcher_counted_is_not_a_pass_and_says_how_
     assert Archive(tmp_path).complete_log_of is None
 
 
-def test_an_api_server_that_dies_in_the_middle_does_not_lose_the_result(tmp_path: Path) -> None:
-    log = launcher_log.text()
-    half = log[: len(log) // 2]
-    api = finished()
-    api.logs = [serving(half, then=unreachable()), serving(log)]
-    assert run(api, spec(tmp_path))["verdict"] == "pass"
-
-
-def test_an_image_that_cannot_be_pulled_is_unknown_with_the_events_and_frees_the_gpus(
-    tmp_path: Path,
-) -> None:
+def test_a_job_that_cannot_start_is_unknown_with_the_reasons_and_frees_the_gpus(tmp_path: Path) -> None:
     waiting = {"waiting": {"reason": "InvalidImageName", "message": "couldn't parse image"}}
-    api = Cluster(
-        {
-            JOB: mpijob("Created"),
-            PODS: [pod("nccl-worker-0", phase="Pending", containerStatuses=[container(waiting)])],
-            EVENTS: [warning("nccl-worker-0", "Failed", "Error: InvalidImageName")],
-        }
-    )
+    worker = pod("nccl-worker-0", phase="Pending", containerStatuses=[container(waiting)])
+    api = Cluster({JOB: mpijob("Created"), PODS: [worker], EVENTS: []})
     verdict = run(api, spec(tmp_path))
-    assert verdict["verdict"] == "unknown"
-    assert verdict["passed"] is False
+    assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
     assert verdict["reasons"] == [
         "job: the job's pods cannot start",
         "job: nccl-worker-0: InvalidImageName: container nccl: couldn't parse image",
-        "job: nccl-worker-0: Failed: Error: InvalidImageName",
     ]
-    assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
+    assert api.patched == [(JOB, SUSPENDED)]
 
 
 def test_a_run_that_hangs_is_ended_at_the_deadline_with_what_was_read(tmp_path: Path) -> None:
     running = pod("nccl-launcher-x", "launcher", containerStatuses=[container({"running": {}})])
     api = Cluster({JOB: mpijob("Running"), PODS: [running], LAUNCHER: running, EVENTS: []})
-    head = "".join(launcher_log.text().splitlines(keepends=True)[:12])
-    api.logs = [serving(head)] * 2000
+    api.logs = [serving("".join(LINES[:12]))] * 2000
     verdict = run(api, spec(tmp_path))
     assert verdict["verdict"] != "pass"
-    assert any("timed out after 600 s" in reason for reason in verdict["reasons"])
-    assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
-
-
-def test_a_job_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
-    verdict = run(Cluster({CONFIG_MAPS: []}), spec(tmp_path))
-    assert verdict["verdict"] == "unknown"
-    assert "MPIJob ns/nccl does not exist" in verdict["reasons"][0]
+    assert "timed out after 600 s" in str(verdict["reasons"])
+    assert api.patched == [(JOB, SUSPENDED)]
 
 
 def test_an_api_that_never_answers_gives_no_verdict_at_all(tmp_path: Path) -> None:
@@ -490,19 +415,18 @@ def test_a_verdict_on_part_of_a_log_is_not_final_so_that_the_next_run_reads_the_
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
 
-def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path) -> None:
-    for condition in ("Succeeded", "Failed"):
-        api = finished(condition=condition)
-        run(api, spec(tmp_path / condition))
-        assert api.patched == []
+@pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
+def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path, condition: str) -> None:
+    api = finished(condition=condition)
+    run(api, spec(tmp_path))
+    assert api.patched == []
 
 
 def test_a_job_whose_end_nobody_recorded_is_unknown_and_suspended(tmp_path: Path) -> None:
-    clock = Clock()
-    api = finished(condition="Running")
+    clock, api = Clock(), finished(condition="Running")
     verdict = run(api, spec(tmp_path), clock)
-    assert verdict["verdict"] == "unknown"
-    assert verdict["reasons"] == ["job: the MPIJob has neither succeeded nor failed"]
+    reasons = ["job: the MPIJob has neither succeeded nor failed"]
+    assert (verdict["verdict"], verdict["reasons"]) == ("unknown", reasons)
     assert len(api.patched) == 1
     assert 60 <= clock.time < 65
 
@@ -510,49 +434,29 @@ def test_a_job_whose_end_nobody_recorded_is_unknown_and_suspended(tmp_path: Path
 def test_a_launcher_that_is_deleted_while_its_log_is_read_is_unknown_without_waiting_for_its_end(
     tmp_path: Path,
 ) -> None:
-    clock = Clock()
-    api = finished(condition="Running")
+    clock, api = Clock(), finished(condition="Running")
     del api.objects[LAUNCHER]
     verdict = run(api, spec(tmp_path), clock)
     assert verdict["verdict"] == "unknown"
-    assert any("was deleted before its log was read" in reason for reason in verdict["reasons"])
+    assert "was deleted before its log was read" in str(verdict["reasons"])
     assert clock.time < 5
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        ("all_reduce timed out: the limit for all collectives is 585 s", "all_reduce timed out: the limit"),
-        ("no program mpirun on PATH. Fix: ...", "no program mpirun on PATH"),
-        ("nccl-worker-0.nccl does not resolve after 120 s", "nccl-worker-0.nccl does not resolve"),
-    ],
-)
-def test_what_the_launcher_reports_comes_first_among_the_reasons_of_a_failure(
-    tmp_path: Path, error: str, reason: str
-) -> None:
-    log = launcher_log.text(counted=False).replace("# busbar: measuring", f"# busbar: {error}\n# busbar: m")
+def test_what_the_launcher_reports_comes_first_among_the_reasons_of_a_failure(tmp_path: Path) -> None:
+    reported = "# busbar: no program mpirun on PATH. Fix: ...\n# busbar: measuring"
+    log = launcher_log.text(counted=False).replace("# busbar: measuring", reported)
     verdict = run(finished(log, condition="Failed"), spec(tmp_path))
     assert verdict["verdict"] == "fail"
-    assert verdict["reasons"][0].startswith(f"job: {reason}")
-
-
-def test_an_empty_log_is_not_a_pass(tmp_path: Path) -> None:
-    verdict = run(finished(""), spec(tmp_path))
-    assert not verdict["passed"]
-    assert any("the log is empty" in reason for reason in verdict["reasons"])
+    assert verdict["reasons"][0].startswith("job: no program mpirun on PATH")
 
 
 def test_progress_is_reported_through_a_long_log_without_rows(tmp_path: Path) -> None:
-    said: list[str] = []
-    filler = "x" * 49 + "\n"
-    api = finished()
-    stamp = "2026-01-01T00:00:01.000000000Z "
-    api.logs = [lambda query: iter([(stamp + filler).encode() * 40_000])]
+    said, api = list[str](), finished()
+    line = "2026-01-01T00:00:01.000000000Z " + "x" * 49 + "\n"
+    api.logs = [lambda query: iter([line.encode() * 40_000])]
     run(api, spec(tmp_path), said=said)
-    assert [line for line in said if line.endswith("of log so far")] == [
-        "20000 lines, 1 MB of log so far",
-        "40000 lines, 2 MB of log so far",
-    ]
+    told = [line for line in said if line.endswith("of log so far")]
+    assert told == ["20000 lines, 1 MB of log so far", "40000 lines, 2 MB of log so far"]
 
 
 def test_an_api_that_refuses_the_stored_verdict_ends_the_command(tmp_path: Path) -> None:
@@ -576,21 +480,16 @@ def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("row", "text"),
+    ("row", "is_complete"),
     [
-        (
-            "8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 0.40 0",
-            "8 B: 0.20 GB/s out of place, 0.40 GB/s in place",
-        ),
-        (
-            "[1,0]<stdout>: 8 2 float sum -1 9.1 0.1 0.2 0 9.2 0.3 0.4 0",
-            "8 B: 0.2 GB/s out of place, 0.4 GB/s in place",
-        ),
-        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30", None),
-        ("8 2 float 9.1 0.10 0.20 0 9.2 0.30 0.40", None),
-        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 oops 0", None),
-        ("# Avg bus bandwidth : 0.3", None),
+        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 0.40 0", True),
+        ("[1,0]<stdout>: 8 2 float sum -1 9.1 0.1 0.20 0 9.2 0.3 0.40 0", True),
+        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30", False),
+        ("8 2 float 9.1 0.10 0.20 0 9.2 0.30 0.40", False),
+        ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 oops 0", False),
+        ("# Avg bus bandwidth : 0.3", False),
     ],
 )
-def test_only_a_complete_row_of_the_table_is_progress(row: str, text: str | None) -> None:
+def test_only_a_complete_row_of_the_table_is_progress(row: str, is_complete: bool) -> None:
+    text = "8 B: 0.20 GB/s out of place, 0.40 GB/s in place" if is_complete else None
     assert row_text(row.encode()) == text
