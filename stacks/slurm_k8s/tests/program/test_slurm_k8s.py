@@ -1,31 +1,25 @@
-"""stacks/slurm_k8s under mocks: what it puts on a cluster that passed, in which order; others are refused."""
+"""stacks/slurm_k8s under mocks: what it puts on a cluster that passed, in which order, and its gate."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from io import StringIO
 from itertools import pairwise
 from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime import mocks
 from rich.console import Console
 
 from busbar.components import frame
 from busbar.outputs.contract import FORMAT
-from stacks.slurm_k8s.capability import GATE
 from stacks.slurm_k8s.package.outputs import summary
 from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
-from stacks.slurm_k8s.tests.support import CLUSTER, SlurmCluster, configured, node
-from tests.program.answers import KUBECONFIG
-from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
-from tests.support.measured import outputs
-from tests.support.verdicts import failing
+from stacks.slurm_k8s.tests.support import SlurmCluster, configured, node
+from tests.program.harness import RELEASE, Run, texts
+from tests.program.on_cluster import NAMESPACE, PASSWORD, created, run_on_cluster
 
 SECRET = "kubernetes:core/v1:Secret"
-PASSWORD = "MOCK-PASSWORD"
 PROBED = {"passed_at": "2026-11-29T08:00:00+00:00", "nodes": 2, "skipped": ""}
 READY = {
     "passed": True, "reasons": [], "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"}, "drained": {},
@@ -42,124 +36,81 @@ NOT_READY = {**READY, "passed": False, "reasons": ["gpu-2: no node of Slurm"]}
 
 
 def up(
-    of_fabric: dict[str, Any] | None = None,
     *,
-    printed: Any = None,
-    measured: Any = None,
-    preview: bool = False,
+    printed: Any = READY,
+    measured: Any = PASSED,
     secrets: tuple[str, ...] = (),
     uid: str = "1",
     **config: Any,
 ) -> Run:
-    """Run the program on the outputs of a stack; `printed` by the step `ready`, `measured` by the
-    step `measure`."""
-    state = {"outputs": {**outputs(of_fabric), "kubeconfig": KUBECONFIG}, "secretOutputNames": ["kubeconfig"]}
-    asked = {"busbar-slurm_k8s:slurm_k8s": json.dumps(configured(**config))}
-    texts = (json.dumps(each) for each in (state, printed or READY, measured or PASSED, asked))
-    return _run(*texts, uid, preview=preview, secrets=secrets)
+    """Run the program; `printed` by the step `ready`, `measured` by the step `measure`."""
+    commands = {"slurm-ready": json.dumps(printed), "slurm-nccl-h100": json.dumps(measured)}
+    return run_on_cluster("slurm_k8s", configured(**config), commands, uid=uid, secrets=secrets)
 
 
-@cache
-def _run(
-    state: str, printed: str, measured: str, config: str, uid: str, *, preview: bool, secrets: tuple[str, ...]
-) -> Run:
-    def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
-        if args.typ == LOCAL:
-            known = {"slurm-ready": printed, "slurm-nccl-h100": measured}
-            return {"stdout": known.get(args.name, "{}"), "stderr": ""}
-        if args.typ == "random:index/randomPassword:RandomPassword":
-            return {"result": PASSWORD}
-        if args.typ == "kubernetes:core/v1:Namespace":
-            return {"metadata": {**args.inputs["metadata"], "uid": uid}}
-        return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
-
-    return run_program(
-        {},
-        answer,
-        preview=preview,
-        program=ROOT / "stacks" / "slurm_k8s" / "__main__.py",
-        project="busbar-slurm_k8s",
-        config=json.loads(config),
-        secrets=dict.fromkeys(secrets, PASSWORD),
-    )
-
-
-def created(run: Run) -> list[Resource]:
-    return [each for each in run.custom if each.type not in ("pulumi:pulumi:StackReference", PROVIDER, STASH)]
+def in_clear(run: Run) -> list[str]:
+    """Where a password is that is not marked as a secret."""
+    return [
+        f"{each.name} {path}"
+        for each in run.custom
+        for path, text, hidden in texts(each.raw)
+        if PASSWORD in text and not hidden
+    ]
 
 
 def test_nothing_is_made_before_the_survey_and_each_part_after_the_one_that_it_needs() -> None:
     run = up()
     assert run.error is None
     survey = run.named("survey")
-    for each in created(run):
-        assert each.name == "survey" or run.waits_for(each, survey), each.name
+    assert [each.name for each in created(run) if each != survey and not run.waits_for(each, survey)] == []
     order = [
-        "slurm-crds-release",
-        "slurm-operator-release",
-        "slurm-webhook",
-        "slurm-release",
-        "slurm-roll",
-        "slurm-ready",
-    ]
+        "slurm-crds-release", "slurm-operator-release", "slurm-webhook", "slurm-change", "slurm-release",
+        "slurm-roll", "slurm-ready", "slurm-nccl-h100",
+    ]  # fmt: skip
     for earlier, later in pairwise(order):
         assert run.waits_for(run.named(later), run.named(earlier)), later
 
 
-def test_the_three_charts_have_one_version_and_releases_of_their_own() -> None:
-    run = up()
-    found = {each.inputs["name"]: each.inputs for each in run.of_type(RELEASE)}
-    assert set(found) == {"slurm-operator-crds", "slurm-operator", "slurm"}
-    for name, release in found.items():
-        assert release["chart"] == f"oci://ghcr.io/slinkyproject/charts/{name}"
-        assert release["version"] == "1.2.1"
+def test_the_three_charts_have_one_version_which_charts_of_a_folder_have_not() -> None:
+    names = {"slurm-operator-crds", "slurm-operator", "slurm"}
+    for charts, version in ((None, "1.2.1"), ("./charts", None)):
+        releases = up(**({"charts": charts} if charts else {})).of_type(RELEASE)
+        found = {each.inputs["name"]: (each.inputs["chart"], each.inputs.get("version")) for each in releases}
+        folder = charts or "oci://ghcr.io/slinkyproject/charts"
+        assert found == {name: (f"{folder}/{name}", version) for name in names}
 
 
-def test_the_keys_are_of_the_state_in_secrets_that_the_pods_wait_for_and_nowhere_in_clear() -> None:
-    run = up()
+def test_keys_and_password_are_in_secrets_that_the_pods_wait_for_and_nowhere_in_clear() -> None:
+    run = up(accounting={"host": "db"}, secrets=("databasePassword",))
+    assert run.error is None
     found = {each.inputs["metadata"]["name"]: each for each in run.of_type(SECRET)}
     assert {name: set(each.inputs["stringData"]) for name, each in found.items()} == {
         SLURM_KEY: {"slurm.key"},
         JWT_KEY: {"jwt.key"},
+        DATABASE_KEY: {"password"},
     }
     for secret in found.values():
         assert run.waits_for(secret, run.named("slurm-namespace"))
         assert run.waits_for(run.named("slurm-ready"), secret)
-    for each in run.custom:
-        assert not [path for path, text, hidden in texts(each.raw) if PASSWORD in text and not hidden], (
-            each.name
-        )
+    assert in_clear(run) == []
+    without = up(accounting={"host": "db"})
+    assert "Fix: pulumi config set --secret busbar-slurm_k8s:databasePassword" in str(without.error)
 
 
-def test_the_namespace_with_slurmctld_s_volume_stays_at_a_destroy_and_no_other_does() -> None:
-    run = up()
-    kept = {each.name for each in run.of_type("kubernetes:core/v1:Namespace") if each.request.retainOnDelete}
-    assert kept == {"slurm-namespace"}
-
-
-def test_a_destroy_asks_for_jobs_before_it_removes_slurm_and_its_keys() -> None:
+def test_a_destroy_asks_for_jobs_first_removes_the_operator_last_and_keeps_the_volume_of_slurmctld() -> None:
     run = up(removal={"cancel_jobs": True})
-    guard = run.named("slurm-removal")
-    assert "create" not in guard.inputs
-    assert str(guard.inputs["delete"]).endswith("-m busbar step slurm_k8s before-removal")
+    guard, gone = run.named("slurm-removal"), run.named("slurm-gone")
+    for each, step in ((guard, "before-removal"), (gone, "after-removal")):
+        assert "create" not in each.inputs
+        assert str(each.inputs["delete"]).endswith(f"-m busbar step slurm_k8s {step}")
     assert json.loads(guard.inputs["stdin"]) == {"namespace": "slurm", "cancel_jobs": True}
     for each in (run.named("slurm-release"), *run.of_type(SECRET)):
         assert run.waits_for(guard, each), each.name
-
-
-def test_the_operator_is_removed_after_the_pods_of_slurm_are_gone() -> None:
-    run = up()
-    gone = run.named("slurm-gone")
-    assert str(gone.inputs["delete"]).endswith("-m busbar step slurm_k8s after-removal")
     assert run.waits_for(run.named("slurm-release"), gone)
     assert run.waits_for(gone, run.named("slurm-operator-release"))
-
-
-def test_values_change_only_after_slurmrestd_was_seen_ready() -> None:
-    run = up()
-    assert run.waits_for(run.named("slurm-release"), run.named("slurm-change"))
-    before, after = (each.named("slurm-change").inputs["triggers"] for each in (up(), up(image_tag="x")))
-    assert before != after
+    assert [each.name for each in run.of_type(NAMESPACE) if each.request.retainOnDelete] == [
+        "slurm-namespace"
+    ]
 
 
 def test_the_steps_of_an_update_know_the_workers_and_what_is_configured_of_it() -> None:
@@ -172,23 +123,31 @@ def test_the_steps_of_an_update_know_the_workers_and_what_is_configured_of_it() 
         assert found["gres_conf"] == "AutoDetect=nvidia\n"
 
 
-def test_the_wait_runs_again_when_values_or_its_number_change_and_not_otherwise() -> None:
-    def triggers(**config: Any) -> Any:
-        return up(**config).named("slurm-ready").inputs["triggers"]
+def test_a_step_runs_again_when_what_it_depends_on_changes_and_not_otherwise() -> None:
+    def triggers(name: str, **changes: Any) -> Any:
+        return up(**changes).named(name).inputs["triggers"]
 
-    assert triggers() == triggers(timeout_seconds=900)
-    assert triggers() != triggers(probe={"run": 2})
-    assert triggers() != triggers(slurm_conf={"DefMemPerCPU": "100"})
-    assert f"contract {GATE.contract}" in triggers()
+    assert triggers("slurm-ready") == triggers("slurm-ready", timeout_seconds=900)
+    for name, changes in (
+        ("slurm-ready", {"probe": {"run": 2}}),
+        ("slurm-ready", {"slurm_conf": {"DefMemPerCPU": "100"}}),
+        ("slurm-change", {"image_tag": "x"}),
+        # A cluster that was made anew.
+        ("slurm-nccl-h100", {"uid": "2"}),
+    ):
+        assert triggers(name) != triggers(name, **changes), (name, changes)
 
 
-def test_the_outputs_name_the_nodes_and_partitions() -> None:
+def test_the_outputs_name_the_nodes_and_partitions_and_what_was_measured() -> None:
     run = up()
     assert run.outputs["slurm_ready"] is True
     assert run.outputs["slurm_partitions"] == {"h100": "gpu:h100:8"}
     assert run.outputs["login_service"] == "slurm/slurm-login-slinky:22"
-    assert "PASS  2 nodes are in Slurm, and jobs get their GPUs" in shown(run)
-    assert "probe  h100: the last one passed at 2026-11-29T08:00:00+00:00 on 2 nodes" in shown(run)
+    found = [run.outputs[f"slurm_nccl_{name}"] for name in ("passed", "busbw_gbps", "reasons")]
+    assert found == [True, 480.0, []]
+    text = shown(run)
+    assert "PASS  2 nodes are in Slurm, and jobs get their GPUs" in text and "480" in text
+    assert "probe  h100: the last one passed at 2026-11-29T08:00:00+00:00 on 2 nodes" in text
 
 
 def shown(run: Run) -> str:
@@ -249,22 +208,14 @@ def test_a_volume_that_cannot_be_changed_is_refused_before_anything_is_made(
     assert created(run) == []
 
 
-def test_an_answer_that_cannot_be_read_is_not_a_pass() -> None:
-    run = up(printed="broken")
-    assert run.outputs["slurm_ready"] is False
-    assert "cannot be read" in run.outputs["slurm_reasons"][0]
-
-
-def test_an_update_measures_the_nodes_that_are_ready_and_its_outputs_are_those_of_plain_hosts() -> None:
-    run = up()
-    step = run.named("slurm-nccl-h100")
-    assert run.waits_for(step, run.named("slurm-ready"))
+def test_an_update_measures_the_nodes_that_are_ready_without_those_that_a_person_has_drained() -> None:
+    step = up().named("slurm-nccl-h100")
     assert str(step.inputs["create"]).endswith("-m busbar step slurm_k8s measure")
     assert json.loads(step.inputs["stdin"])["nodes"] == READY["nodes"]
-    found = {name: value for name, value in run.outputs.items() if name.startswith("slurm_nccl_")}
-    assert found["slurm_nccl_passed"] is True and found["slurm_nccl_busbw_gbps"] == 480.0
-    assert found["slurm_nccl_reasons"] == []
-    assert "480" in shown(run)
+    drained = {**READY, "drained": {"gpu-2": "ticket 12"}}
+    run = up(printed=drained, measured={**PASSED, "nodes_measured": ["h100-0"]})
+    assert run.error is None
+    assert json.loads(run.named("slurm-nccl-h100").inputs["stdin"])["nodes"] == {"gpu-1": "h100-0"}
 
 
 @pytest.mark.parametrize(
@@ -284,68 +235,13 @@ def test_a_measurement_that_is_not_a_pass_fails_the_update(measured: Any, reason
     assert up(measured=measured, probe={"enforce": False}).error is None
 
 
-def test_a_node_that_a_person_has_drained_is_not_measured_and_fails_nothing() -> None:
-    drained = {**READY, "drained": {"gpu-2": "ticket 12"}}
-    run = up(printed=drained, measured={**PASSED, "nodes_measured": ["h100-0"]})
-    assert run.error is None
-    assert json.loads(run.named("slurm-nccl-h100").inputs["stdin"])["nodes"] == {"gpu-1": "h100-0"}
-
-
 def test_an_update_measures_again_for_its_number_an_image_or_nodes_and_not_for_other_keys() -> None:
     def asked(**config: Any) -> Any:
         return up(**config).named("slurm-nccl-h100").inputs["stdin"]
 
     assert asked() == asked(slurm_conf={"DefMemPerCPU": "100"})
     assert len({asked(), asked(probe={"run": 2}), asked(image_tag="x"), asked(printed=NOT_READY)}) == 4
-
-
-def test_a_cluster_that_was_made_anew_is_measured_again() -> None:
-    before, again = (up(uid=uid).named("slurm-nccl-h100").inputs["triggers"] for uid in ("1", "2"))
-    assert before != again
-
-
-def test_without_a_measurement_there_is_a_reason_and_the_update_succeeds() -> None:
     run = up(probe={"measure": False})
-    assert run.error is None
-    assert not [each for each in run.custom if each.name == "slurm-nccl-h100"]
+    assert run.error is None and not [each for each in run.custom if each.name == "slurm-nccl-h100"]
     assert run.outputs["slurm_nccl_reasons"] == ["not measured: probe.measure is false"]
     assert run.outputs["slurm_nccl_passed"] is False
-
-
-def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:
-    run = up(failing("GDRDMA is missing on 3 channels"))
-    assert isinstance(run.error, pulumi.RunError)
-    assert "GDRDMA is missing on 3 channels" in str(run.error)
-    assert f"run `pulumi up` on {CLUSTER}" in str(run.error)
-    assert created(run) == []
-
-
-def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> None:
-    run = up(login={"service": "LoadBalancer"})
-    assert "takes port 22 of the hosts" in str(run.error)
-    assert run.custom == []
-
-
-def test_a_chart_of_a_folder_has_no_version() -> None:
-    release = up(charts="./charts").named("slurm-release")
-    assert release.inputs["chart"] == "./charts/slurm"
-    assert "version" not in release.inputs
-
-
-def test_a_preview_of_a_new_stack_needs_nothing_of_the_cluster() -> None:
-    assert up(preview=True).error is None
-
-
-def test_the_password_of_the_database_is_in_a_secret_that_the_pods_wait_for() -> None:
-    run = up(accounting={"host": "db"}, secrets=("databasePassword",))
-    assert run.error is None
-    found = {each.inputs["metadata"]["name"]: each for each in run.of_type(SECRET)}
-    assert found[DATABASE_KEY].inputs["stringData"] == {"password": PASSWORD}
-    assert run.waits_for(run.named("slurm-ready"), found[DATABASE_KEY])
-    for each in run.custom:
-        assert not [path for path, text, hidden in texts(each.raw) if PASSWORD in text and not hidden]
-
-
-def test_a_database_without_a_password_is_refused_with_the_command_that_sets_it() -> None:
-    run = up(accounting={"host": "db"})
-    assert "Fix: pulumi config set --secret busbar-slurm_k8s:databasePassword" in str(run.error)

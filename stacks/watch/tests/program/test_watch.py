@@ -1,20 +1,17 @@
-"""stacks/watch under mocks: what it puts on a cluster that passed, in which order; others are refused."""
+"""stacks/watch under mocks: what it puts on a cluster that passed, in which order."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime import mocks
 
-from stacks.watch.capability import CAPABILITY, GATE
-from stacks.watch.tests.support import CLUSTER, EXISTING, INSTALL, configured, outputs
-from tests.program.answers import KUBECONFIG
-from tests.program.harness import LOCAL, PROVIDER, RELEASE, ROOT, STASH, Resource, Run, run_program, texts
-from tests.support.verdicts import failing
+from stacks.watch.capability import CAPABILITY
+from stacks.watch.tests.support import EXISTING, INSTALL, configured, outputs
+from tests.program.harness import LOCAL, RELEASE, Run
+from tests.program.on_cluster import NAMESPACE, PASSWORD, created, run_on_cluster
 
 DAEMON_SET = "kubernetes:apps/v1:DaemonSet"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
@@ -22,42 +19,14 @@ CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 MONITOR = "kubernetes:monitoring.coreos.com/v1:ServiceMonitor"
 RULE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
 SECRET = "kubernetes:core/v1:Secret"
-PASSWORD = "MOCK-PASSWORD"
 PASS = json.dumps({"passed": True, "reasons": [], "nodes": 2})
 FAIL = json.dumps({"passed": False, "reasons": ["gpu-2 1/2"], "nodes": 1})
 
 
-def up(
-    of_fabric: dict[str, Any] | None = None,
-    *,
-    printed: str = PASS,
-    more: dict[str, str] | None = None,
-    preview: bool = False,
-    change: dict[str, Any] | None = None,
-    **config: Any,
-) -> Run:
-    """Run the program on the outputs of a stack; `printed` by the check. `change`: outputs to replace."""
-    of_stack = {**outputs(of_fabric), "kubeconfig": KUBECONFIG, **(change or {})}
-    state = {"outputs": of_stack, "secretOutputNames": ["kubeconfig"]}
-    asked = {"busbar-watch:watch": json.dumps(configured(**config)), **(more or {})}
-    return _run(json.dumps(state), printed, preview, json.dumps(asked))
-
-
-@cache
-def _run(state: str, printed: str, preview: bool, config: str) -> Run:
-    def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
-        if args.typ == LOCAL:
-            return {"stdout": printed if args.name == "monitoring-check" else "{}", "stderr": ""}
-        if args.typ == "random:index/randomPassword:RandomPassword":
-            return {"result": PASSWORD}
-        return json.loads(state) if args.typ == "pulumi:pulumi:StackReference" else {}
-
-    program, asked = ROOT / "stacks" / "watch" / "__main__.py", json.loads(config)
-    return run_program({}, answer, preview=preview, program=program, project="busbar-watch", config=asked)
-
-
-def created(run: Run) -> list[Resource]:
-    return [each for each in run.custom if each.type not in ("pulumi:pulumi:StackReference", PROVIDER, STASH)]
+def up(*, printed: str = PASS, change: dict[str, Any] | None = None, **config: Any) -> Run:
+    """Run the program; `printed` by the check. `change`: outputs of the cluster to replace."""
+    of_cluster = {**outputs(), **(change or {})}
+    return run_on_cluster("watch", configured(**config), {"monitoring-check": printed}, of_cluster=of_cluster)
 
 
 def command(run: Run, name: str) -> str:
@@ -68,8 +37,7 @@ def test_without_a_prometheus_only_the_exporters_their_series_and_the_counters_a
     run = up()
     assert run.error is None
     assert {each.type for each in created(run)} == {
-        LOCAL, DAEMON_SET, DEPLOYMENT, CONFIG_MAP,
-        "kubernetes:core/v1:Namespace", "kubernetes:core/v1:Service",
+        LOCAL, DAEMON_SET, DEPLOYMENT, CONFIG_MAP, NAMESPACE, "kubernetes:core/v1:Service",
     }  # fmt: skip
     [counters] = run.of_type(CONFIG_MAP)
     assert counters.inputs["metadata"]["namespace"] == "gpu-operator"
@@ -102,16 +70,11 @@ def test_an_existing_prometheus_gets_monitors_and_rules_with_its_label_after_the
     assert command(run, "survey") == "step watch survey"
 
 
-def test_nothing_is_made_before_the_survey_has_ended() -> None:
-    run = up(stack=INSTALL)
-    survey = run.named("survey")
-    for each in created(run):
-        assert each.name == "survey" or run.waits_for(each, survey), each.name
-
-
-def test_crds_are_installed_before_prometheus_and_that_before_its_objects() -> None:
+def test_after_the_survey_crds_are_installed_before_prometheus_and_that_before_its_objects() -> None:
     run = up(stack=INSTALL)
     assert run.error is None
+    survey = run.named("survey")
+    assert [each.name for each in created(run) if each != survey and not run.waits_for(each, survey)] == []
     crds, stack = run.named("prometheus-crds-release"), run.named("prometheus-release")
     assert (crds.inputs["chart"], crds.inputs["version"]) == ("prometheus-operator-crds", "31.0.1")
     assert (stack.inputs["chart"], stack.inputs["version"]) == ("kube-prometheus-stack", "88.5.3")
@@ -149,41 +112,35 @@ def test_the_series_are_written_before_the_pod_that_serves_them_and_checked_at_t
         assert run.waits_for(check, each), each.name
 
 
+COMMANDS = ("survey", "monitoring-series", "monitoring-check")
+
+
 def triggers(run: Run, name: str) -> Any:
     return run.named(name).inputs["triggers"]
 
 
-def test_series_and_check_run_again_when_the_cluster_was_measured_again() -> None:
-    before, after = up(), up(change={"details": outputs(workers={"h100": 3})["details"]})
-    for name in ("monitoring-series", "monitoring-check"):
-        assert triggers(before, name) == triggers(up(), name)
-        assert triggers(before, name) != triggers(after, name)
-
-
 @pytest.mark.parametrize(
-    "change",
+    ("change", "again"),
     [
-        {"check": {"run": 2}},
-        {"missing_counters": ["node_infiniband_local_ack_timeout_errors_total"]},
-        {"devices": "mlx5_[0-7]"},
+        (
+            {"change": {"details": outputs(workers={"h100": 3})["details"]}},
+            ["monitoring-series", "monitoring-check"],
+        ),
+        ({"check": {"run": 2}}, ["monitoring-check"]),
+        ({"missing_counters": ["node_infiniband_local_ack_timeout_errors_total"]}, ["monitoring-check"]),
+        ({"devices": "mlx5_[0-7]"}, ["monitoring-check"]),
+        ({"stack": {**INSTALL, "storage_class": "fast"}}, ["survey"]),
     ],
-    ids=["number", "rules", "exporters"],
+    ids=["measured again", "number", "rules", "exporters", "class"],
 )
-def test_the_check_runs_again_when_its_number_or_what_it_checks_changes_and_the_series_do_not(
-    change: dict[str, Any],
+def test_a_command_runs_again_when_what_it_looks_at_has_changed(
+    change: dict[str, Any], again: list[str]
 ) -> None:
-    before, after = up(stack=EXISTING), up(stack=EXISTING, **change)
-    assert triggers(before, "monitoring-check") != triggers(after, "monitoring-check")
-    assert triggers(before, "monitoring-series") == triggers(after, "monitoring-series")
-
-
-def test_a_result_is_asked_for_again_when_its_contract_changes() -> None:
-    assert f"contract {GATE.contract}" in triggers(up(), "monitoring-check")
-
-
-def test_the_survey_runs_again_for_another_storage_class() -> None:
-    before, after = up(stack=INSTALL), up(stack={**INSTALL, "storage_class": "fast"})
-    assert triggers(before, "survey") != triggers(after, "survey")
+    stack = INSTALL if "stack" in change else EXISTING
+    before, after = up(stack=stack), up(**{"stack": stack, **change})
+    changed = [name for name in COMMANDS if triggers(before, name) != triggers(after, name)]
+    assert set(again) <= {*changed}
+    assert "monitoring-series" not in changed or "monitoring-series" in again
 
 
 def test_what_is_in_the_namespace_goes_with_it_and_what_is_in_others_does_not() -> None:
@@ -198,14 +155,6 @@ def test_what_is_in_the_namespace_goes_with_it_and_what_is_in_others_does_not() 
     assert run.named("monitoring-series").request.deletedWith == namespace.urn
 
 
-def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted() -> None:
-    run = up(change={"cluster_id": "a1"}, stack=INSTALL)
-    [provider] = run.of_type(PROVIDER)
-    assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
-    for namespace in run.of_type("kubernetes:core/v1:Namespace"):
-        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
-
-
 def test_where_the_verdict_lies_on_this_machine_writes_no_series_anew() -> None:
     def written(stack: str) -> dict[str, Any]:
         result = outputs()
@@ -217,49 +166,8 @@ def test_where_the_verdict_lies_on_this_machine_writes_no_series_anew() -> None:
     assert written("site") == written("renamed")
 
 
-def test_the_kubeconfig_is_secret_wherever_it_is() -> None:
-    run = up(stack=INSTALL)
-    for each in run.custom:
-        if each.type != "pulumi:pulumi:StackReference":
-            clear = [
-                path for path, text, secret in texts(each.raw) if "MOCK-CLIENT-KEY" in text and not secret
-            ]
-            assert clear == [], each.name
-
-
-def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created() -> None:
-    run = up(failing("GDRDMA is missing on 3 channels"))
-    assert isinstance(run.error, pulumi.RunError)
-    assert "GDRDMA is missing on 3 channels" in str(run.error)
-    assert f"run `pulumi up` on {CLUSTER}" in str(run.error)
-    assert created(run) == []
-
-
-def test_outputs_of_another_contract_are_refused_with_the_stack_s_name() -> None:
-    run = up(change={"contract_version": 1})
-    assert str(run.error).startswith(f"{CLUSTER}: unsupported contract_version 1")
-    assert created(run) == []
-
-
-def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked() -> None:
-    run = up(stack={"mode": "existing"}, more={"busbar-watch:stack": "x"})
-    assert "busbar-watch:stack: unknown key" in str(run.error)
-    assert run.custom == []
-    assert "stack.release_label: missing" in str(up(stack={"mode": "existing"}).error)
-
-
-def test_a_check_that_did_not_pass_fails_the_update_after_its_outputs_are_exported() -> None:
+def test_a_check_that_did_not_pass_fails_the_update_with_its_reasons() -> None:
     run = up(printed=FAIL)
     assert isinstance(run.error, pulumi.RunError)
     assert "monitoring is not complete for cluster site:\n  - gpu-2 1/2" in str(run.error)
     assert run.outputs["watch_reasons"] == ["gpu-2 1/2"]
-
-
-def test_without_the_gate_the_update_succeeds_and_says_what_is_missing() -> None:
-    run = up(printed=FAIL, check={"enforce": False})
-    assert run.error is None
-    assert run.outputs["watch_passed"] is False
-
-
-def test_a_preview_of_a_new_stack_needs_nothing_of_the_cluster() -> None:
-    assert up(stack=INSTALL, preview=True).error is None

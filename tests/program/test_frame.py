@@ -1,0 +1,108 @@
+"""The program of each capability on another stack's cluster: what the frame does for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pytest
+
+from busbar.capability import Capability, Gate, capabilities
+from tests.program.answers import CLIENT_KEY
+from tests.program.harness import PROVIDER, Run, texts
+from tests.program.on_cluster import CLUSTER, NAMESPACE, REFERENCE, created, run_on_cluster
+from tests.support.measured import outputs
+from tests.support.verdicts import failing
+
+ON_A_CLUSTER = [each for each in capabilities() if each.gate and not each.host_roles]
+pytestmark = pytest.mark.parametrize("capability", ON_A_CLUSTER, ids=lambda each: each.name)
+
+
+def up(capability: Capability, config: dict[str, Any] | None = None, **given: Any) -> Run:
+    """Run its program; its steps print {}, which is the result of none."""
+    return run_on_cluster(capability.name, {"cluster": CLUSTER, **(config or {})}, {}, **given)
+
+
+def gate_of(capability: Capability) -> Gate:
+    assert capability.gate
+    return capability.gate
+
+
+def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created(
+    capability: Capability,
+) -> None:
+    run = up(capability, of_cluster=outputs(failing("GDRDMA is missing on 3 channels")))
+    assert isinstance(run.error, pulumi.RunError)
+    assert "GDRDMA is missing on 3 channels" in str(run.error)
+    assert f"run `pulumi up` on {CLUSTER}" in str(run.error)
+    assert created(run) == []
+
+
+def test_outputs_of_another_contract_are_refused_with_the_stack_s_name(capability: Capability) -> None:
+    run = up(capability, of_cluster={**outputs(), "contract_version": 1})
+    assert str(run.error).startswith(f"{CLUSTER}: unsupported contract_version 1")
+    assert created(run) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"config": {"cluster": "prod"}}, "\ncluster: 'prod' is not a stack"),
+        ({"more": {"{}:stack": "x"}}, "{}:stack: unknown key"),
+    ],
+    ids=["value", "key"],
+)
+def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked(
+    capability: Capability, given: dict[str, Any], said: str
+) -> None:
+    project = f"busbar-{capability.name}"
+    if "more" in given:
+        given = {"more": {key.format(project): text for key, text in given["more"].items()}}
+    run = up(capability, **given)
+    assert isinstance(run.error, pulumi.RunError) and said.format(project) in str(run.error)
+    assert run.custom == []
+
+
+def test_a_preview_of_a_new_stack_needs_nothing_of_the_cluster(capability: Capability) -> None:
+    assert up(capability, preview=True).error is None
+
+
+def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted(
+    capability: Capability,
+) -> None:
+    run = up(capability, of_cluster={**outputs(), "cluster_id": "a1"})
+    [provider] = run.of_type(PROVIDER)
+    assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
+    # It adopts what an interrupted update has made.
+    assert provider.inputs["upsertExistingObjects"] == "true"
+    assert run.of_type(NAMESPACE)
+    for namespace in run.of_type(NAMESPACE):
+        assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
+
+
+def test_the_kubeconfig_is_secret_wherever_it_is(capability: Capability) -> None:
+    found = [
+        (each.name, path, secret)
+        for each in up(capability).custom
+        if each.type != REFERENCE
+        for path, text, secret in texts(each.raw)
+        if CLIENT_KEY in text
+    ]
+    assert found and [each for each in found if not each[2]] == []
+
+
+def test_a_result_that_is_no_pass_fails_the_update_after_the_outputs_are_exported_unless_it_is_no_gate(
+    capability: Capability,
+) -> None:
+    gate, run = gate_of(capability), up(capability)
+    assert isinstance(run.error, pulumi.RunError)
+    assert f"{gate.title} for cluster site:\n  - " in str(run.error)
+    without = up(capability, {gate.raised.partition(".")[0]: {"enforce": False}})
+    assert without.error is None
+    for each in (run, without):
+        assert each.outputs[gate.passed] is False and each.outputs[gate.reasons]
+
+
+def test_a_result_is_asked_for_again_when_its_contract_changes(capability: Capability) -> None:
+    asked = [each.inputs.get("triggers") or [] for each in up(capability).custom]
+    assert any(f"contract {gate_of(capability).contract}" in triggers for triggers in asked)
