@@ -123,7 +123,7 @@ class Slurm(OnCluster):
     """Namespace of all pods of Slurm."""
     pools: dict[DnsLabel, PoolSettings] = Field(default={})
     """Pools of the cluster to use, each a partition; by default all."""
-    login: Login = Login()
+    login: Login = Field(default=Login(), description="How users reach the login pod.")
     """The pod from which users submit jobs."""
     state: State = State()
     """The volume of slurmctld."""

@@ -163,11 +163,6 @@ def test_a_health_check_has_an_interval_that_slurm_stores_in_16_bits() -> None:
     assert slurm(health_check={"interval_seconds": 65535}).health_check.interval_seconds == 65535
 
 
-def test_what_is_no_object_is_refused() -> None:
-    with pytest.raises(ConfigError, match="busbar-slurm:slurm: is not an object"):
-        config.load(["slurm"])
-
-
 def test_a_stack_file_without_its_key_or_with_a_plain_secret_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text("config:\n  busbar-slurm:sshPrivateKey: abc\n  busbar-slurm:slrum: {}\n")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar.config import ConfigError
-from stacks.slurm_k8s.package.commands import describe
 from stacks.slurm_k8s.package.config import CONFIG
 from stacks.slurm_k8s.tests.support import configured, slurm
-from tests.support.shared import PROJECT
 
-FOLDER = PROJECT / "stacks" / "slurm_k8s"
 TAKES_SSHD = {"service": {"spec": {"type": "LoadBalancer"}}}
 
 
@@ -132,14 +128,6 @@ def test_what_would_harm_the_cluster_is_refused_with_its_place(
 )
 def test_what_harms_nothing_is_accepted(given: dict[str, Any]) -> None:
     assert slurm(**given).cluster
-
-
-@pytest.mark.parametrize("stack", ["dev", "h100.example"])
-def test_the_stack_files_of_the_folder_are_valid_and_are_described(stack: str) -> None:
-    path: Path = FOLDER / f"Pulumi.{stack}.yaml"
-    lines, warnings = describe(path)
-    assert not warnings
-    assert any(line.startswith("login: ") for line in lines)
 
 
 def test_a_version_may_have_a_leading_v() -> None:

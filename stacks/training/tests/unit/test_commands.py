@@ -28,8 +28,6 @@ def busbar(*words: str, stdin: Any = None) -> Result:
 # ---- check -----------------------------------------------------------------------------------------------
 
 WHOLE = b"".join(lines([*first(), *second()]))
-WRONG_SUM = b"".join(lines(changed([*first(), *second()], "timing", wrong=3)))
-SILENT = b"".join(lines([*first(), *second()], None))
 
 
 def judged(folder: Path, log: bytes, *words: str) -> Result:
@@ -39,27 +37,26 @@ def judged(folder: Path, log: bytes, *words: str) -> Result:
     return busbar("training", "check", str(folder / "run.log"), *words)
 
 
-def test_a_kept_log_is_judged_again_with_a_line_per_check(tmp_path: Path) -> None:
+def test_a_kept_log_is_judged_again_with_a_line_per_check_or_as_json(tmp_path: Path) -> None:
     for log in (WHOLE, gzip.compress(WHOLE)):
         done = judged(tmp_path, log)
         assert (done.exit_code, done.stdout.splitlines()[:2]) == (0, ["PASS", ""])
         assert "pass         log         30 steps in 2 starts, to the last record" in done.stdout
+    found = json.loads(judged(tmp_path, WHOLE, "--json").stdout)
+    assert (found["verdict"], found["nodes"]) == ("pass", 2)
 
 
-@pytest.mark.parametrize(
-    ("log", "code", "verdict", "line"),
-    [
-        (WRONG_SUM, 1, "FAIL", "fail         allreduce   3 elements have a wrong sum"),
-        (
-            SILENT,
-            2,
-            "UNKNOWN",
-            "unknown      fabric      start 1: no messages of NCCL from rank 0 and 15 more",
-        ),
-        (gzip.compress(WHOLE)[:-4], 2, "UNKNOWN", "unknown      log         the log is not complete: "),
-    ],
-    ids=["wrong sum", "no messages", "cut"],
-)
+# Each log, its exit code, its verdict, and the line of the check that decides.
+DECIDED: list[tuple[bytes, int, str, str]] = [
+    (b"".join(lines(changed([*first(), *second()], "timing", wrong=3))), 1, "FAIL",
+     "fail         allreduce   3 elements have a wrong sum"),
+    (b"".join(lines([*first(), *second()], None)), 2, "UNKNOWN",
+     "unknown      fabric      start 1: no messages of NCCL from rank 0 and 15 more"),
+    (gzip.compress(WHOLE)[:-4], 2, "UNKNOWN", "unknown      log         the log is not complete: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("log", "code", "verdict", "line"), DECIDED, ids=["wrong sum", "no messages", "cut"])
 def test_the_exit_code_tells_a_failure_from_missing_evidence(
     log: bytes, code: int, verdict: str, line: str, tmp_path: Path
 ) -> None:
@@ -68,11 +65,6 @@ def test_the_exit_code_tells_a_failure_from_missing_evidence(
     headline = f"{verdict:<8}{name}: {reason}"
     assert (done.exit_code, done.stdout.startswith(headline)) == (code, True), done.stdout
     assert f"\n{line}" in done.stdout
-
-
-def test_json_has_the_whole_verdict(tmp_path: Path) -> None:
-    found = json.loads(judged(tmp_path, WHOLE, "--json").stdout)
-    assert (found["verdict"], found["nodes"]) == ("pass", 2)
 
 
 def test_the_expectation_may_be_in_another_folder_and_must_be_somewhere(tmp_path: Path) -> None:
@@ -87,10 +79,26 @@ def test_the_expectation_may_be_in_another_folder_and_must_be_somewhere(tmp_path
 
 def test_a_log_of_nccl_tests_is_called_so(tmp_path: Path) -> None:
     done = judged(tmp_path, (PROJECT / "examples" / "nccl" / "h100-2-nodes.log").read_bytes())
-    assert (done.exit_code, done.stdout.splitlines()[0]) == (
-        2,
-        "UNKNOWN log: this is a log of nccl-tests, not of a training run. Fix: busbar nccl check FILE",
-    )
+    said = "UNKNOWN log: this is a log of nccl-tests, not of a training run. Fix: busbar nccl check FILE"
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (2, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("no JSON", "Invalid JSON"),
+        ("{}", "schema: Field required, got {}"),
+        ('{"schema": 1, "expectation": {}}', "schema: Input should be 2, got 1"),
+        ('{"schema": 2, "expectation": {}}', "expectation.nodes: Field required, got {}"),
+    ],
+)
+def test_another_file_than_a_verdict_is_named_in_one_line(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    file.write_text(text)
+    done = busbar("training", "check", str(file), "--verdict", str(file))
+    assert done.exit_code == 64
+    assert done.stderr.startswith(f"error: {file}: is not the verdict of a training run: {why}")
+    assert done.stderr.count("\n") == 1
 
 
 # ---- collect ---------------------------------------------------------------------------------------------
@@ -149,14 +157,22 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
 
 
 @pytest.mark.parametrize(
-    ("storage", "source"),
+    ("given", "line"),
     [
-        ({"mode": "nfs", "nfs": {"from_cluster": True}}, "nfs of the cluster (nfs_server)"),
-        ({"mode": "path", "path": "/mnt/shared"}, "path /mnt/shared"),
-        ({"mode": "class", "class_name": "weka", "size": "1Ti"}, "class weka"),
+        (
+            {"storage": {"mode": "nfs", "nfs": {"from_cluster": True}}},
+            "shared storage: nfs of the cluster (nfs_server)",
+        ),
+        ({"storage": {"mode": "path", "path": "/mnt/shared"}}, "shared storage: path /mnt/shared"),
+        (
+            {"storage": {"mode": "class", "class_name": "weka", "size": "1Ti"}},
+            "shared storage: class weka",
+        ),
+        ({"pools": ["a", "b"]}, f"cluster {CLUSTER}, pools: a, b"),
+        ({"proof": {"enabled": False}}, "no training run"),
+        ({"proof": {"enforce": False}}, "`pulumi up` succeeds without"),
+        ({}, "gradients of the largest measured size to 1 GiB"),
     ],
 )
-def test_shared_storage_is_described_by_its_source(
-    storage: dict[str, Any], source: str, tmp_path: Path
-) -> None:
-    assert f"shared storage: {source}" in described(tmp_path, storage=storage)
+def test_what_is_not_the_usual_is_described(given: dict[str, Any], line: str, tmp_path: Path) -> None:
+    assert line in "\n".join(described(tmp_path, **given))

@@ -120,16 +120,6 @@ def test_a_namespace_of_others_is_refused_because_it_would_be_deleted(namespace:
     ]
 
 
-def test_a_configuration_without_its_cluster_is_refused() -> None:
-    [no_object], [missing] = findings(None), findings({})
-    assert no_object == "busbar-training:training: is not an object. Fix: see Pulumi.h100.example.yaml"
-    assert missing == "cluster: missing: The stack that created the cluster, as organization/busbar/STACK."
-
-
-def test_all_errors_are_found_at_once() -> None:
-    assert len(findings({"namespace": "A_B", "proof": {"steps": "x", "backend": 1}})) == 4
-
-
 # ---- Shared storage --------------------------------------------------------------------------------------
 
 NFS = {"server": "10.0.0.5", "export": "/srv/checkpoints"}
