@@ -39,44 +39,47 @@ def gpus(name: str, count: int, **more: Any) -> Any:
     return node(name, nvidia_com__gpu=str(count), **more)
 
 
-def test_it_returns_once_every_worker_has_offered_its_gpus_for_the_stable_time() -> None:
-    clock, said = Clock(), list[str]()
-    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 0)]})
-    clock.at(20, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
-    wait(api, spec(stable_seconds=10), clock, said.append)
-    assert 30 <= clock.time < 34
+W1 = gpus("w1", 8)
+ALL, ONE_LESS = [W1, gpus("w2", 8)], [W1, gpus("w2", 0)]
+RESTARTED = [W1, gpus("w2", 8, ready=False)]
+
+
+def test_it_says_what_is_waited_for() -> None:
+    clock, said, api = Clock(), list[str](), Cluster({NODES: ONE_LESS})
+    clock.at(20, lambda: api.objects.update({NODES: ALL}))
+    wait(api, spec(), clock, said.append)
     assert said[0] == "nvidia.com/gpu: 1/2 nodes ready (w2 0/8) [0 s of 100 s]"
 
 
-def test_a_device_that_comes_and_goes_again_does_not_count() -> None:
-    clock = Clock()
-    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
-    clock.at(4, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 0)]}))
-    clock.at(50, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
-    wait(api, spec(stable_seconds=10), clock, lambda _: None)
-    assert clock.time >= 60
+STATES: dict[str, tuple[dict[int, Any], dict[str, Any], int]] = {
+    "all come": ({0: ONE_LESS, 20: ALL}, {"stable_seconds": 10}, 30),
+    "one goes again": ({0: ALL, 4: ONE_LESS, 50: ALL}, {"stable_seconds": 10}, 60),
+    "the toolkit restarts an agent, by default": ({0: ALL, 20: RESTARTED, 33: ALL}, {}, 63),
+}
 
 
-def test_by_default_devices_that_go_again_when_the_toolkit_restarts_the_agents_do_not_count() -> None:
-    clock = Clock()
-    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
-    clock.at(20, lambda: api.objects.update({NODES: [gpus("w1", 8, ready=False), gpus("w2", 8)]}))
-    clock.at(33, lambda: api.objects.update({NODES: [gpus("w1", 8), gpus("w2", 8)]}))
-    wait(api, spec(), clock, lambda _: None)
-    assert clock.time > 33
+@pytest.mark.parametrize(("states", "changes", "earliest"), STATES.values(), ids=STATES)
+def test_it_returns_once_every_worker_has_offered_its_gpus_for_the_stable_time(
+    states: dict[int, Any], changes: dict[str, Any], earliest: int
+) -> None:
+    clock, api = Clock(), Cluster({NODES: states[0]})
+    for seconds, nodes in states.items():
+        clock.at(seconds, lambda nodes=nodes: api.objects.update({NODES: nodes}))
+    wait(api, spec(**changes), clock, lambda _: None)
+    assert earliest <= clock.time < earliest + 4
 
 
 def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operators_status() -> None:
     state = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     containers = [{"name": "plugin", "state": state}]
-    broken = pod("nvidia-device-plugin-x", phase="Pending", containerStatuses=containers)
     reason = {"reason": "OperandNotReady", "message": "state-device-plugin"}
-    pulled = warning("nvidia-device-plugin-x", "Failed", "pull access denied")
     objects = {
-        NODES: [gpus("w1", 8), node("w2")],
+        NODES: [W1, node("w2")],
         POLICIES: [policy("notReady", {"type": "Error", "status": "True", **reason})],
-        "/api/v1/namespaces/gpu-operator/pods": [broken],
-        "/api/v1/namespaces/gpu-operator/events": [pulled],
+        "/api/v1/namespaces/gpu-operator/pods": [
+            pod("plugin-x", phase="Pending", containerStatuses=containers)
+        ],
+        "/api/v1/namespaces/gpu-operator/events": [warning("plugin-x", "Failed", "pull access denied")],
     }
     of_operator = spec(policy=POLICY, namespace="gpu-operator", fix="restart the device plugin")
     with pytest.raises(NotAllocatable) as failure:
@@ -85,8 +88,8 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
         "nvidia.com/gpu: timed out after 100 s: 1 of 2 nodes do not offer what their pool expects",
         "w2: 0 allocatable, 8 expected (no device plugin has registered this resource)",
         "ClusterPolicy cluster-policy: notReady; OperandNotReady: state-device-plugin",
-        "nvidia-device-plugin-x: ImagePullBackOff: container plugin: no such image",
-        "nvidia-device-plugin-x: Failed: pull access denied",
+        "plugin-x: ImagePullBackOff: container plugin: no such image",
+        "plugin-x: Failed: pull access denied",
         "Fix: restart the device plugin",
     ):
         assert text in str(failure.value)
@@ -94,9 +97,8 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
 
 def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
     saw_none = policy("ready", {"type": "Ready", "status": "True", "reason": "NoGPUNodes"})
-    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)], POLICIES: [saw_none]})
     with pytest.raises(NotAllocatable, match="NoGPUNodes"):
-        wait(api, spec(policy=POLICY), Clock(), lambda _: None)
+        wait(Cluster({NODES: ALL, POLICIES: [saw_none]}), spec(policy=POLICY), Clock(), lambda _: None)
 
 
 def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out() -> None:
@@ -129,13 +131,11 @@ def test_a_policy_is_ready_when_its_conditions_are_about_its_generation(
 
 
 def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:
-    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
-    wait(api, spec(policy=POLICY), Clock(), lambda _: None)
+    wait(Cluster({NODES: ALL}), spec(policy=POLICY), Clock(), lambda _: None)
 
 
 def test_an_api_that_is_away_for_a_while_is_waited_for() -> None:
-    clock = Clock()
-    api = Cluster({NODES: [gpus("w1", 8), gpus("w2", 8)]})
+    clock, api = Clock(), Cluster({NODES: ALL})
     api.failures = [unreachable(), ApiError("GET", 503, "etcd has no leader")]
     wait(api, spec(stable_seconds=3), clock, lambda _: None)
     assert clock.time < 20
@@ -167,31 +167,20 @@ def test_a_node_without_devices_is_told_the_labels_that_it_lacks(
     assert other.reason == "the device plugin found no more"
 
 
-@pytest.mark.parametrize(
-    ("nodes", "expected"),
-    [
-        pytest.param(
-            [gpus("w1", 8)],
-            "w2: 0 allocatable, 8 expected (the cluster has no node with this name)",
-            id="absent",
-        ),
-        pytest.param(
-            [gpus("w1", 8), gpus("w2", 8, ready=False)],
-            "w2: 8 allocatable, 8 expected (the node is not Ready: kubelet stopped posting)",
-            id="not ready",
-        ),
-        pytest.param(
-            [gpus("w1", 8), gpus("w2", 7, capacity={"nvidia.com/gpu": "8"})],
-            "w2: 7 allocatable, 8 expected (the device plugin reports 1 of 8 as unhealthy)",
-            id="one GPU has fallen off the bus",
-        ),
-        pytest.param(
-            [gpus("w1", 8), gpus("w2", 9)],
-            "w2: 9 allocatable, 8 expected "
-            "(more than the pool has: the device plugin also counts other devices)",
-            id="a ninth HCA is the management port",
-        ),
-    ],
-)
-def test_a_shortfall_says_why_as_far_as_the_node_tells(nodes: list[Any], expected: str) -> None:
-    assert [str(found) for found in shortfalls(nodes, spec())] == [expected]
+SHORTFALLS: dict[str, tuple[list[Any], str]] = {
+    "absent": ([], "the cluster has no node with this name"),
+    "not ready": ([gpus("w2", 8, ready=False)], "the node is not Ready: kubelet stopped posting"),
+    "one GPU has fallen off the bus": (
+        [gpus("w2", 7, capacity={"nvidia.com/gpu": "8"})],
+        "the device plugin reports 1 of 8 as unhealthy",
+    ),
+    "a ninth HCA is the management port": (
+        [gpus("w2", 9)],
+        "more than the pool has: the device plugin also counts other devices",
+    ),
+}
+
+
+@pytest.mark.parametrize(("w2", "reason"), SHORTFALLS.values(), ids=SHORTFALLS)
+def test_a_shortfall_says_why_as_far_as_the_node_tells(w2: list[Any], reason: str) -> None:
+    assert [each.reason for each in shortfalls([W1, *w2], spec())] == [reason]

@@ -17,46 +17,40 @@ def nodes(*, ready: Collection[str] = WORKERS, down: Collection[str] = (), **mor
     return Nodes(names=frozenset([*ready, *down]), ready=frozenset(ready), **more)
 
 
-def test_agents_that_run_are_in_batches_in_the_order_of_the_configuration() -> None:
-    assert batches(WORKERS, 3, nodes()) == [WORKERS[:3], WORKERS[3:6], WORKERS[6:]]
+DOWN = nodes(ready=WORKERS[:2], down=["w-3", "w-4"])
+BATCHES: dict[str, tuple[int, Nodes | None, list[list[str]]]] = {
+    "all run": (3, nodes(), [WORKERS[:3], WORKERS[3:6], WORKERS[6:]]),
+    "one has a Node": (3, nodes(ready=["w-7", "server-1"]), [["w-7"]]),
+    "none has a Node": (3, nodes(ready=()), []),
+    "no answer": (4, None, [WORKERS[:4], WORKERS[4:]]),
+    "those with jobs come last": (
+        *(3, nodes(with_jobs=frozenset(["w-1", "w-3"]))),
+        [["w-2", "w-4", "w-5"], ["w-6", "w-7", "w-1"], ["w-3"]],
+    ),
+    "what an interrupted update has cordoned comes first": (
+        *(3, nodes(cordoned=frozenset(["w-6"]), with_jobs=frozenset(["w-6"]))),
+        [["w-6", "w-1", "w-2"], ["w-3", "w-4", "w-5"], ["w-7"]],
+    ),
+    "one that is down counts, and is in no batch while others may restart": (
+        *(3, nodes(ready=WORKERS[:6], down=["w-7"])),
+        [WORKERS[:2], WORKERS[2:4], WORKERS[4:6]],
+    ),
+    "as many are down as may be": (2, DOWN, [["w-3", "w-4"], ["w-1", "w-2"]]),
+    "more are down than may be": (1, DOWN, [["w-3", "w-4"], ["w-1"], ["w-2"]]),
+}
 
 
-def test_a_worker_without_a_node_is_in_no_batch() -> None:
-    assert batches(WORKERS, 3, nodes(ready=["w-7", "server-1"])) == [["w-7"]]
-    assert batches(WORKERS, 3, nodes(ready=())) == []
-
-
-def test_without_an_answer_every_worker_is_in_a_batch() -> None:
-    assert batches(WORKERS, 4, None) == [WORKERS[:4], WORKERS[4:]]
-
-
-def test_workers_with_jobs_come_last() -> None:
-    found = nodes(with_jobs=frozenset(["w-1", "w-3"]))
-    assert batches(WORKERS, 3, found) == [["w-2", "w-4", "w-5"], ["w-6", "w-7", "w-1"], ["w-3"]]
-
-
-def test_workers_that_an_interrupted_update_has_cordoned_come_first() -> None:
-    found = nodes(cordoned=frozenset(["w-6"]), with_jobs=frozenset(["w-6"]))
-    assert batches(WORKERS, 3, found)[0] == ["w-6", "w-1", "w-2"]
+@pytest.mark.parametrize(("limit", "found", "expected"), BATCHES.values(), ids=BATCHES)
+def test_agents_that_run_are_in_batches_in_the_order_of_the_configuration(
+    limit: int, found: Nodes | None, expected: list[list[str]]
+) -> None:
+    assert batches(WORKERS, limit, found) == expected
 
 
 def test_a_worker_that_preflight_did_not_reach_is_in_no_batch_with_others() -> None:
     assert batches(WORKERS[:4], 2, nodes(), ["w-1"]) == [["w-2", "w-3"], ["w-4"], ["w-1"]]
     found = nodes(ready=WORKERS[1:4], down=["w-1"])
     assert batches(WORKERS[:4], 1, found, ["w-1"]) == [["w-2"], ["w-3"], ["w-4"]]
-
-
-def test_agents_that_are_down_count_and_are_in_no_batch_while_others_may_restart() -> None:
-    found = nodes(ready=WORKERS[:6], down=["w-7"])
-    assert batches(WORKERS, 3, found) == [WORKERS[:2], WORKERS[2:4], WORKERS[4:6]]
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_where_as_many_agents_are_down_as_may_be_they_come_first(limit: int) -> None:
-    found = nodes(ready=WORKERS[:2], down=["w-3", "w-4"])
-    first, *others = batches(WORKERS, limit, found)
-    assert first == ["w-3", "w-4"]
-    assert [name for batch in others for name in batch] == WORKERS[:2]
 
 
 def node(name: str, ready: str = "True", **annotations: str) -> JsonObject:
@@ -90,12 +84,8 @@ class Cluster:
         ]
 
 
-def found(cluster: Any, *, jobs: bool = True) -> Nodes:
-    return read(cluster, jobs=jobs)
-
-
 def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None:
-    assert found(Cluster()) == Nodes(
+    assert read(Cluster(), jobs=True) == Nodes(
         names=frozenset(["w-1", "w-2", "w-3"]), ready=frozenset(["w-1", "w-3"]), cordoned=frozenset(["w-3"])
     )
 
@@ -104,18 +94,18 @@ def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> N
     cluster = Cluster()
     drained = node("w-1", "Unknown", **{"busbar/drained": '{"why": "fan", "by": "anna@ops"}'})
     cluster.list = lambda path, **query: [] if path == "/api/v1/pods" else [drained]  # type: ignore[method-assign]
-    assert found(cluster).drained == {"w-1": "fan (by anna@ops)"}
+    assert read(cluster, jobs=True).drained == {"w-1": "fan (by anna@ops)"}
 
 
 def test_pods_of_jobs_of_any_kind_are_found_and_others_are_not() -> None:
     cluster = Cluster(pod("w-1", "MPIJob"), pod("w-2", "Job"), pod("w-3", "StatefulSet"), pod("w-4"))
-    assert found(cluster).with_jobs == {"w-1", "w-2"}
+    assert read(cluster, jobs=True).with_jobs == {"w-1", "w-2"}
     assert cluster.asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
 
 
 def test_pods_are_read_only_where_jobs_matter() -> None:
     cluster = Cluster()
-    found(cluster, jobs=False)
+    read(cluster, jobs=False)
     assert list(cluster.asked) == ["/api/v1/nodes"]
 
 

@@ -49,15 +49,20 @@ def busbar(*words: str, stdin: Any) -> Any:
     return cli.busbar(*words, stdin=text)
 
 
+def failed(*words: str, stdin: Any, code: int = 1) -> str:
+    """What a command says that prints nothing and ends with this code."""
+    done = busbar(*words, stdin=stdin)
+    assert (done.exit_code, done.stdout) == (code, ""), done.output
+    return str(done.stderr)
+
+
 def test_the_progress_goes_to_stderr(cluster: Cluster) -> None:
     done = busbar("wait", "allocatable", stdin=QUESTION)
     assert (done.exit_code, done.stdout) == (0, ""), done.output
     assert done.stderr.startswith("nvidia.com/gpu: 1/1 nodes ready")
 
 
-def test_an_endpoint_answers_or_ends_with_1_and_the_fix(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_endpoint_answers_or_ends_with_1_and_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wait, "SystemClock", Clock)
     question = {"setting": "api_endpoint", "fix": "repair it", "deadline_seconds": 1}
     with running() as server:
@@ -65,17 +70,13 @@ def test_an_endpoint_answers_or_ends_with_1_and_the_fix(
         server.answers += [status(200, b"ok")]
         assert busbar("wait", "api", stdin=question).exit_code == 0
         server.answers += [status(502)] * 2
-        done = busbar("wait", "api", stdin=question)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "HTTP 502" in done.stderr and "Fix: repair it" in done.stderr
+        said = failed("wait", "api", stdin=question)
+    assert "HTTP 502" in said and "Fix: repair it" in said
 
 
 def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:
     cluster.objects["/api/v1/nodes"] = [node("w1")]
-    done = busbar("wait", "allocatable", stdin=QUESTION)
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    assert "w1: 0 allocatable, 8 expected" in done.stderr
+    assert "w1: 0 allocatable, 8 expected" in failed("wait", "allocatable", stdin=QUESTION)
 
 
 @pytest.mark.parametrize(
@@ -87,36 +88,21 @@ def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cl
     ],
 )
 def test_a_question_that_is_not_valid_is_bad_usage(cluster: Cluster, stdin: Any, complaint: str) -> None:
-    done = busbar("wait", "allocatable", stdin=stdin)
-    assert done.exit_code == 64
-    assert complaint in done.stderr
+    assert complaint in failed("wait", "allocatable", stdin=stdin, code=64)
 
 
 def test_without_a_kubeconfig_it_is_bad_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (client.KUBECONFIG_TEXT, "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
-    done = busbar("wait", "allocatable", stdin=QUESTION)
-    assert done.exit_code == 64
-    assert "Fix: set KUBECONFIG" in done.stderr
+    assert "Fix: set KUBECONFIG" in failed("wait", "allocatable", stdin=QUESTION, code=64)
 
 
 def test_a_collection_from_a_cluster_that_never_answers_ends_with_1_and_says_where_the_log_is(
     cluster: Cluster, tmp_path: Any
 ) -> None:
     cluster.failures = [unreachable()] * 1000
-    done = busbar("nccl", "collect", stdin=collection(tmp_path))
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    assert "The log is still in the launcher's pod. Fix: run the same command again" in done.stderr
-
-
-def test_a_job_that_is_not_there_is_a_verdict_and_ends_with_0(cluster: Cluster, tmp_path: Any) -> None:
-    cluster.objects["/api/v1/namespaces/ns/configmaps"] = []
-    done = busbar("nccl", "collect", stdin=collection(tmp_path))
-    assert done.exit_code == 0, done.output
-    verdict = json.loads(done.stdout)
-    assert verdict["verdict"] == "unknown"
-    assert verdict["reasons"]
+    said = failed("nccl", "collect", stdin=collection(tmp_path))
+    assert "The log is still in the launcher's pod. Fix: run the same command again" in said
 
 
 def test_the_result_in_the_state_stays_where_the_job_is_gone(
@@ -144,27 +130,21 @@ def test_a_verdict_that_stays_is_printed_as_it_was(
     assert (done.exit_code, done.stdout) == (0, '{"format":3,"kept":true,"verdict":"pass"}\n')
 
 
-@pytest.mark.parametrize("command", [("wait", "allocatable"), ("nccl", "collect")])
+@pytest.mark.parametrize("command", ["wait allocatable", "nccl collect"])
 def test_an_api_that_refuses_ends_the_command_with_1_its_reason_and_the_server(
-    cluster: Cluster, tmp_path: Any, command: tuple[str, str]
+    cluster: Cluster, tmp_path: Any, command: str
 ) -> None:
     cluster.failures = [ApiError("GET /x", 403, "not allowed")]
-    request = {
-        "wait": QUESTION,
-        "nccl": collection(tmp_path),
-    }[command[0]]
-    done = busbar(*command, stdin=request)
-    assert done.exit_code == 1
-    assert done.stdout == ""
-    assert done.stderr == "error: GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
+    request = QUESTION if command.startswith("wait") else collection(tmp_path)
+    said = failed(*command.split(), stdin=request)
+    assert said == "error: GET /x: HTTP 403: not allowed (server https://10.0.0.1:6443)\n"
 
 
 def test_an_api_that_never_answers_ends_the_command_with_1_and_the_server(cluster: Cluster) -> None:
     cluster.failures = [unreachable()] * 1000
-    done = busbar("set-taints", stdin={"taints": {}})
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1].startswith("error: timed out after 300 s: ")
-    assert done.stderr.endswith("(server https://10.0.0.1:6443)\n")
+    said = failed("set-taints", stdin={"taints": {}})
+    assert said.splitlines()[-1].startswith("error: timed out after 300 s: ")
+    assert said.endswith("(server https://10.0.0.1:6443)\n")
 
 
 def nodes_of(cluster: Cluster) -> list[str]:
@@ -178,46 +158,33 @@ def nodes_of(cluster: Cluster) -> list[str]:
     return [value for term in terms for value in term[0]["matchExpressions"][0]["values"]]
 
 
-def test_a_pull_is_one_job_per_node_and_one_line_of_facts(cluster: Cluster) -> None:
-    done = busbar("nccl", "pull-image", stdin=PULL)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 2, "created": 2, "existing": 0}
-    assert done.stdout.count("\n") == 1
-    assert done.stderr == ""
+def pulled(*nodes: str) -> dict[str, Any]:
+    """The facts of a pull, which are one line; it says nothing else."""
+    done = busbar("nccl", "pull-image", stdin={**PULL, "nodes": nodes})
+    assert (done.exit_code, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_pull_is_one_job_per_node_that_has_none(cluster: Cluster) -> None:
+    assert pulled("w1") == {"image": "nccl:1", "nodes": 1, "created": 1, "existing": 0}
+    assert pulled("w1", "w2") == {"image": "nccl:1", "nodes": 2, "created": 1, "existing": 1}
     assert nodes_of(cluster) == ["w1", "w2"]
-
-
-def test_a_pull_that_has_begun_is_not_begun_again(cluster: Cluster) -> None:
-    busbar("nccl", "pull-image", stdin={**PULL, "nodes": ["w1"]})
-    done = busbar("nccl", "pull-image", stdin=PULL)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 2, "created": 1, "existing": 1}
-    assert nodes_of(cluster) == ["w1", "w2"]
-
-
-def test_a_pull_waits_for_an_api_that_fails_over(cluster: Cluster) -> None:
-    cluster.failures = [unreachable(JOBS), unreachable(JOBS)]
-    done = busbar("nccl", "pull-image", stdin=PULL)
-    assert json.loads(done.stdout)["created"] == 2
-    assert "waiting for the API" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("failures", "reason"),
     [
-        (
-            [None, ApiError(f"POST {JOBS}", 403, "exceeded quota")],
-            "POST [^ ]+/jobs: HTTP 403: exceeded quota",
-        ),
-        ([None, *[unreachable(JOBS)] * 1000], "timed out after 60 s: .*connection refused"),
+        ([ApiError(f"POST {JOBS}", 403, "exceeded quota")], "POST [^ ]+/jobs: HTTP 403: exceeded quota"),
+        ([unreachable(JOBS)] * 1000, "timed out after 60 s: .*connection refused"),
     ],
     ids=["refused", "silent"],
 )
 def test_a_pull_that_the_api_does_not_take_fails_no_update_and_says_what_is_missing(
-    cluster: Cluster, failures: list[ApiError | None], reason: str
+    cluster: Cluster, failures: list[ApiError], reason: str
 ) -> None:
-    busbar("nccl", "pull-image", stdin={**PULL, "nodes": ["w0"]})
-    cluster.failures = [None, *failures]
+    pulled("w0")
+    cluster.failures = [None, None, *failures]
     done = busbar("nccl", "pull-image", stdin={**PULL, "nodes": ["w0", "w1", "w2"]})
     assert done.exit_code == 0
     assert json.loads(done.stdout) == {"image": "nccl:1", "nodes": 3, "created": 1, "existing": 1}
@@ -244,9 +211,3 @@ def test_a_removal_of_nodes_that_the_engine_stops_uncordons_them(two_nodes: Node
     done = busbar("remove", "nodes", stdin={"workers": ["w-2"]})
     assert done.exit_code != 0
     assert two_nodes.log == ["w-1 cordoned", "w-1 uncordoned"]
-
-
-def test_a_pull_without_nodes_is_bad_usage(cluster: Cluster) -> None:
-    done = busbar("nccl", "pull-image", stdin={**PULL, "nodes": []})
-    assert done.exit_code == 64
-    assert "stdin: nodes" in done.stderr

@@ -37,12 +37,17 @@ def need(**nodes: int) -> AllocatableSpec:
 
 
 def drained(
-    cluster: Nodes, reason: str = "driver 580", *, end_jobs: bool = False, said: list[str] | None = None
+    cluster: Nodes,
+    reason: str = "driver 580",
+    *hooks: Scheduler,
+    end_jobs: bool = False,
+    said: list[str] | None = None,
 ) -> None:
     say = (said if said is not None else []).append
     drain(
-        cluster, "w-1", reason, "anna@ops", end_jobs=end_jobs, seconds=60, clock=cluster.clock, progress=say
-    )
+        cluster, "w-1", reason, "anna@ops", end_jobs=end_jobs, seconds=60, clock=cluster.clock, progress=say,
+        hooks=hooks,
+    )  # fmt: skip
 
 
 def back(cluster: Nodes, needs: list[AllocatableSpec] | None = None) -> bool:
@@ -72,11 +77,7 @@ def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_
 
 def test_a_scheduler_drains_before_the_cordon_and_pods_are_evicted_when_its_jobs_have_ended() -> None:
     cluster, said = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),)), list[str]()
-    drain(
-        cluster, "w-1", "driver 580", "anna@ops",
-        end_jobs=False, seconds=60, clock=cluster.clock, progress=said.append,
-        hooks=[Scheduler(cluster, "w-1", "driver 580", 20)],
-    )  # fmt: skip
+    drained(cluster, "driver 580", Scheduler(cluster, "w-1", "driver 580", 20), said=said)
     assert cluster.log == ["w-1 drained by the scheduler: driver 580", "w-1 cordoned", "app evicted"]
     assert any("jobs of the scheduler" in text for text in said)
 
@@ -165,11 +166,7 @@ def test_the_cordon_of_another_note_and_that_of_an_admin_stay_after_a_restart(he
 def test_a_scheduler_that_keeps_its_jobs_keeps_the_pods_and_the_worker_stays_cordoned() -> None:
     cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
     with pytest.raises(PodsRemain, match="jobs of the scheduler"):
-        drain(
-            cluster, "w-1", "driver 580", "anna@ops",
-            end_jobs=False, seconds=60, clock=cluster.clock, progress=print,
-            hooks=[Scheduler(cluster, "w-1", "x", 1000)],
-        )  # fmt: skip
+        drained(cluster, "x", Scheduler(cluster, "w-1", "x", 1000))
     assert "app evicted" not in cluster.log
     assert seen(cluster).unschedulable
 
@@ -184,11 +181,7 @@ def test_a_cordon_that_somebody_sets_at_the_same_moment_stays_when_the_worker_co
 def test_pods_that_nothing_starts_again_are_waited_for_and_named() -> None:
     pods = (pod("train", "w-1", "MPIJob"), pod("bare", "w-1", owner=""), pod("app", "w-1"))
     cluster, said = Nodes(node("w-1", "b"), pods=pods), list[str]()
-
-    def end() -> None:
-        cluster.pods = []
-
-    cluster.clock.at(30, end)
+    cluster.clock.at(30, lambda: setattr(cluster, "pods", []))
     drained(cluster, said=said)
     assert cluster.log == ["w-1 cordoned", "app evicted"]
     text = "draining; w-1: remaining pods: default/train (of a job); default/bare (has no controller)"
@@ -231,18 +224,15 @@ def test_a_pod_of_a_job_that_ends_already_is_said_to_end() -> None:
         drained(Nodes(node("w-1", "b"), pods=(ending,)))
 
 
-def test_the_pods_of_a_machine_that_does_not_answer_are_not_waited_for() -> None:
-    for dead in (True, False):
-        cluster, said = (
-            Nodes(node("w-1", "b", ready=not dead), node("w-2"), pods=(pod("app", "w-1"),)),
-            list[str](),
-        )
-        cluster.refused = {"app"}
-        if not dead:
-            cluster.died["w-1"] = 10
-        drained(cluster, said=said)
-        assert said[-1] == "Node w-1 is silent: its pods cannot be drained, and start again elsewhere"
-        assert seen(cluster).unschedulable
+@pytest.mark.parametrize("died", [None, 10], ids=["before", "meanwhile"])
+def test_the_pods_of_a_machine_that_does_not_answer_are_not_waited_for(died: float | None) -> None:
+    both = node("w-1", "b", ready=bool(died)), node("w-2")
+    cluster, said = Nodes(*both, pods=(pod("app", "w-1"),)), list[str]()
+    cluster.refused = {"app"}
+    cluster.died = {"w-1": died} if died else {}
+    drained(cluster, said=said)
+    assert said[-1] == "Node w-1 is silent: its pods cannot be drained, and start again elsewhere"
+    assert seen(cluster).unschedulable
 
 
 def test_a_second_drain_goes_on_and_replaces_the_reason() -> None:
@@ -314,34 +304,25 @@ def test_an_update_does_not_wait_for_the_gpus_of_a_drained_worker_and_names_it()
 
 def test_conditions_are_told_as_monitors_leave_them() -> None:
     found = node("w-1", "b")
-    kernel = {
-        "type": "KernelDeadlock",
-        "reason": "DockerHung",
-        "message": "task docker:7 blocked\n for 300 s",
-    }
     of_npd: dict[str, Any] = {"f:conditions": {'k:{"type":"KernelDeadlock"}': {"f:status": {}}}}
     found["metadata"]["managedFields"] = [
         {"manager": "k3s", "fieldsV1": {"f:status": {"f:conditions": {'k:{"type":"Ready"}': {}}}}},
         {"manager": "node-problem-detector", "fieldsV1": {"f:status": of_npd}, "subresource": "status"},
     ]
-    of_nvsentinel = {
-        "type": "GpuNvlinkWatch",
-        "reason": "GpuNvlinkWatchIsNotHealthy",
-        "message": "ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 link 4 is down Recommended Action=RESTART_VM;",
-    }
-    healthy = {"type": "GpuMemWatch", "reason": "GpuMemWatchIsHealthy", "message": "No Health Failures"}
-    found["status"]["conditions"] = [
-        {"type": "Ready", "status": "True"},
-        {"type": "EtcdIsVoter", "status": "True"},
-        {**healthy, "status": "False"},
-        {**kernel, "status": "True"},
-        {**of_nvsentinel, "status": "True"},
-        {"type": "OfSomebody", "status": "True"},
+    down = "ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 link 4 is down Recommended Action=RESTART_VM"
+    conditions = [
+        ("Ready", "True", "", ""),
+        ("EtcdIsVoter", "True", "", ""),
+        ("GpuMemWatch", "False", "GpuMemWatchIsHealthy", "No Health Failures"),
+        ("KernelDeadlock", "True", "DockerHung", "task docker:7 blocked\n for 300 s"),
+        ("GpuNvlinkWatch", "True", "GpuNvlinkWatchIsNotHealthy", f"{down};"),
+        ("OfSomebody", "True", "", ""),
     ]
+    keys = ("type", "status", "reason", "message")
+    found["status"]["conditions"] = [dict(zip(keys, each, strict=True)) for each in conditions]
     assert Node.of(found).reported == (
         "KernelDeadlock of node-problem-detector (task docker:7 blocked for 300 s)",
-        "GpuNvlinkWatch of NVSentinel (ErrorCode:DCGM_FR_NVLINK_DOWN GPU:3 link 4 is down Recommended "
-        "Action=RESTART_VM)",
+        f"GpuNvlinkWatch of NVSentinel ({down})",
         "OfSomebody",
     )
 

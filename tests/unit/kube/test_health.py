@@ -109,29 +109,25 @@ FAILED = (
 WHEN = "change the policy or quota that the answer names, or exempt namespace busbar-validation from it"
 
 
+GUARD = "ValidatingWebhookConfiguration guard"
+NO_NAMESPACE = "busbar up STACK --converge cluster, which makes the namespace again"
+FORBIDDEN = 'pods "busbar-verify" is forbidden'
+NOT_SIGNED = 'admission webhook "guard.example.com" denied the request: not signed'
+
+
+def repair(what: str) -> str:
+    return f"repair what serves {what}, or delete it (kubectl delete KIND NAME)"
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "fix"),
     [
-        (403, f'pods "busbar-verify" is forbidden: {POLICY}', WHEN),
-        (403, 'pods "busbar-verify" is forbidden: exceeded quota: none, requested: pods=1', WHEN),
-        (400, 'admission webhook "guard.example.com" denied the request: not signed', WHEN),
-        (
-            500,
-            FAILED,
-            "repair what serves ValidatingWebhookConfiguration guard, or delete it (kubectl delete KIND "
-            "NAME)",
-        ),
-        (
-            504,
-            "Timeout: request did not complete within the allotted timeout",
-            "repair what serves ValidatingWebhookConfiguration guard, MutatingWebhookConfiguration sidecars, "
-            "or delete it (kubectl delete KIND NAME)",
-        ),
-        (
-            404,
-            'namespaces "busbar-validation" not found',
-            "busbar up STACK --converge cluster, which makes the namespace again",
-        ),
+        (403, f"{FORBIDDEN}: {POLICY}", WHEN),
+        (403, f"{FORBIDDEN}: exceeded quota: none, requested: pods=1", WHEN),
+        (400, NOT_SIGNED, WHEN),
+        (500, FAILED, repair(GUARD)),
+        (504, "Timeout: request did not complete", repair(f"{GUARD}, MutatingWebhookConfiguration sidecars")),
+        (404, 'namespaces "busbar-validation" not found', NO_NAMESPACE),
     ],
 )
 def test_what_keeps_pods_from_being_admitted_is_named_with_its_object(

@@ -171,31 +171,24 @@ def test_a_token_file_is_read_for_each_request(server: Server, tmp_path: Path) -
     assert shown(server) == ["Bearer one", "Bearer two"]
 
 
-@pytest.mark.parametrize("inline", [True, False])
-def test_a_client_certificate_and_an_authority_are_read_inline_and_from_files(
-    server: Server, tmp_path: Path, inline: bool
+@pytest.mark.parametrize("place", ["inline", "files", "plugin"])
+def test_a_client_certificate_and_an_authority_are_read_inline_from_files_and_from_a_plugin(
+    server: Server, plugin: Plugin, tmp_path: Path, place: str
 ) -> None:
-    serving, client = self_signed(tmp_path), self_signed(tmp_path, "admin")
-    server.secure(serving, clients=client)
-    server.answers = [status(200)]
-    if inline:
-        certificate, key = map(encoded, parts(client))
-        user = {"client-certificate-data": certificate, "client-key-data": key}
-        authority = {"certificate-authority-data": encoded(parts(serving)[0])}
-    else:
-        user = {"client-certificate": str(client), "client-key": str(client)}
-        authority = {"certificate-authority": str(serving)}
-    assert RestApi(server.kubeconfig_of(user, **authority)).get("/x") == {}
-
-
-def test_a_plugin_may_give_a_client_certificate(server: Server, plugin: Plugin, tmp_path: Path) -> None:
     serving, client = self_signed(tmp_path), self_signed(tmp_path, "admin")
     server.secure(serving, clients=client)
     server.answers = [status(200)]
     certificate, key = parts(client)
     plugin.answers({"clientCertificateData": certificate, "clientKeyData": key})
+    users: dict[str, Any] = {
+        "inline": {"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)},
+        "files": {"client-certificate": str(client), "client-key": str(client)},
+        "plugin": plugin.user,
+    }
     authority = {"certificate-authority": str(serving)}
-    assert RestApi(server.kubeconfig_of(plugin.user, **authority)).get("/x") == {}
+    if place == "inline":
+        authority = {"certificate-authority-data": encoded(parts(serving)[0])}
+    assert RestApi(server.kubeconfig_of(users[place], **authority)).get("/x") == {}
 
 
 def test_no_certificate_is_checked_where_the_kubeconfig_says_so(

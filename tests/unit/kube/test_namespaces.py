@@ -11,13 +11,7 @@ from tests.support.kube_cluster import Clock, Cluster, unreachable
 MINE = "busbar/prod/validation-namespace"
 
 
-def check(annotations: dict[str, str] | None) -> None:
-    cluster = Cluster({f"{NAMESPACES}/jobs": {"metadata": {"annotations": annotations}}})
-    claim_namespace(cluster, "jobs", MINE)
-    assert not cluster.created
-
-
-def test_one_that_does_not_exist_is_created_with_the_mark_of_its_resource() -> None:
+def test_one_that_does_not_exist_is_created_with_the_mark_of_its_resource_and_then_adopted() -> None:
     cluster = Cluster()
     claim_namespace(cluster, "jobs", MINE)
     claim_namespace(cluster, "jobs", MINE)
@@ -26,26 +20,18 @@ def test_one_that_does_not_exist_is_created_with_the_mark_of_its_resource() -> N
     assert made["metadata"] == {"name": "jobs", "annotations": {OWNER: MINE}}
 
 
-def test_one_that_an_interrupted_update_of_this_stack_made_is_adopted() -> None:
-    check({OWNER: MINE})
-
-
-@pytest.mark.parametrize(
-    ("annotations", "mark"),
-    [
-        (None, "missing"),
-        ({"app": "x"}, "missing"),
-        ({OWNER: "busbar-watch/prod/monitoring-namespace"}, "busbar-watch/prod/monitoring-namespace"),
-    ],
-)
-def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None, mark: str) -> None:
+@pytest.mark.parametrize("annotations", [None, {"app": "x"}, {OWNER: "busbar-watch/prod/namespace"}])
+def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None) -> None:
+    cluster = Cluster({f"{NAMESPACES}/jobs": {"metadata": {"annotations": annotations}}})
     with pytest.raises(ValueError) as caught:
-        check(annotations)
+        claim_namespace(cluster, "jobs", MINE)
+    mark = (annotations or {}).get(OWNER, "missing")
     assert str(caught.value) == (
         f"namespace jobs exists and was not created by this stack: annotation {OWNER} is {mark}, expected "
         f"{MINE}. Fix: configure another namespace; if this one may be deleted with the stack, run `kubectl "
         f"annotate namespace jobs {OWNER}={MINE} --overwrite`"
     )
+    assert not cluster.created
 
 
 def test_an_api_that_does_not_answer_is_asked_again() -> None:

@@ -17,6 +17,12 @@ def seen(cluster: Nodes) -> Node:
     return Node.of(cluster.objects[f"{NODES}/w-1"])
 
 
+@pytest.fixture
+def cluster() -> Nodes:
+    """A worker without notes."""
+    return Nodes(node("w-1"))
+
+
 def out(cluster: Nodes, key: str, *, cordon: bool = True) -> bool:
     return take_out(cluster, "w-1", key, "fan", "anna@ops", NOW, cordon=cordon)
 
@@ -29,15 +35,13 @@ def by_kubectl(cluster: Nodes, *, unschedulable: bool) -> None:
     found["metadata"]["managedFields"] = [manager] if unschedulable else []
 
 
-def test_a_note_says_why_by_whom_since_when_and_that_it_came_with_a_cordon() -> None:
-    cluster = Nodes(node("w-1"))
+def test_a_note_says_why_by_whom_since_when_and_that_it_came_with_a_cordon(cluster: Nodes) -> None:
     assert not out(cluster, DRAINED)
     assert seen(cluster).notes == {DRAINED: Note("fan", "anna@ops", "2026-11-28T12:00:00+00:00", True)}
 
 
 @pytest.mark.parametrize("key", ALL)
-def test_a_cordon_comes_and_goes_with_its_note(key: str) -> None:
-    cluster = Nodes(node("w-1"))
+def test_a_cordon_comes_and_goes_with_its_note(cluster: Nodes, key: str) -> None:
     out(cluster, key)
     assert seen(cluster).unschedulable and not seen(cluster).cordoned_by_others
     assert put_back(cluster, "w-1", key)
@@ -45,8 +49,7 @@ def test_a_cordon_comes_and_goes_with_its_note(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ALL)
-def test_a_cordon_that_an_admin_has_set_before_ours_outlives_it(key: str) -> None:
-    cluster = Nodes(node("w-1"))
+def test_a_cordon_that_an_admin_has_set_before_ours_outlives_it(cluster: Nodes, key: str) -> None:
     by_kubectl(cluster, unschedulable=True)
     out(cluster, key)
     out(cluster, key)
@@ -55,8 +58,7 @@ def test_a_cordon_that_an_admin_has_set_before_ours_outlives_it(key: str) -> Non
 
 
 @pytest.mark.parametrize("key", ALL)
-def test_a_cordon_that_an_admin_has_set_after_ours_was_ended_outlives_it(key: str) -> None:
-    cluster = Nodes(node("w-1"))
+def test_a_cordon_that_an_admin_has_set_after_ours_was_ended_outlives_it(cluster: Nodes, key: str) -> None:
     out(cluster, key)
     by_kubectl(cluster, unschedulable=False)
     by_kubectl(cluster, unschedulable=True)
@@ -66,8 +68,7 @@ def test_a_cordon_that_an_admin_has_set_after_ours_was_ended_outlives_it(key: st
 
 
 @pytest.mark.parametrize("manager", ["busbar", "ancient-changes"])
-def test_a_cordon_of_ours_ends_whatever_the_api_has_kept_about_it(manager: str) -> None:
-    cluster = Nodes(node("w-1"))
+def test_a_cordon_of_ours_ends_whatever_the_api_has_kept_about_it(cluster: Nodes, manager: str) -> None:
     out(cluster, DRAINED)
     by_kubectl(cluster, unschedulable=True)
     cluster.objects[f"{NODES}/w-1"]["metadata"]["managedFields"][0]["manager"] = manager
@@ -76,8 +77,9 @@ def test_a_cordon_of_ours_ends_whatever_the_api_has_kept_about_it(manager: str) 
 
 @pytest.mark.parametrize(("first", "last"), [(DRAINED, QUARANTINE), (QUARANTINE, DRAINED)])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_with_two_notes_the_cordon_ends_with_the_last_one(first: str, last: str, in_order: bool) -> None:
-    cluster = Nodes(node("w-1"))
+def test_with_two_notes_the_cordon_ends_with_the_last_one(
+    cluster: Nodes, first: str, last: str, in_order: bool
+) -> None:
     out(cluster, first)
     out(cluster, last)
     ending = (first, last) if in_order else (last, first)
@@ -102,8 +104,7 @@ def test_a_quarantine_without_a_cordon_leaves_that_of_an_update() -> None:
     assert seen(cluster).cordons == {CORDONED}
 
 
-def test_a_note_that_is_written_again_without_a_cordon_ends_it() -> None:
-    cluster = Nodes(node("w-1"))
+def test_a_note_that_is_written_again_without_a_cordon_ends_it(cluster: Nodes) -> None:
     out(cluster, QUARANTINE)
     assert out(cluster, QUARANTINE, cordon=False)
     assert not seen(cluster).unschedulable and seen(cluster).quarantine == "fan"

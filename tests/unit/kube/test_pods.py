@@ -38,30 +38,31 @@ def test_a_reason_to_wait_is_judged_by_whether_waiting_can_help(
     assert str(issue) == f"a: {reason}: container nccl: why"
 
 
-def test_a_pod_that_fits_nowhere_says_what_the_scheduler_said() -> None:
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
-    }
-    (issue,) = issues_of(pod("w", phase="Pending", conditions=[condition]))
-    assert str(issue) == "w: Unschedulable: 0/5 nodes are available: 2 Insufficient nvidia.com/gpu."
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
+}
+OOM = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
+CRASHED = {"terminated": {"reason": "Error", "exitCode": 1, "message": "no GPU"}}
+CRASH_LOOP = container({"waiting": {"reason": "CrashLoopBackOff"}}, CRASHED)
 
 
-def test_a_container_killed_for_memory_is_named_with_its_exit_code() -> None:
-    killed = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
-    (issue,) = issues_of(pod("w", phase="Failed", containerStatuses=[killed]))
-    assert str(issue) == "w: OOMKilled: container nccl: ended with exit code 137"
-
-
-def test_a_crash_loop_shows_the_crash_and_not_only_the_wait() -> None:
-    crashed = container(
-        {"waiting": {"reason": "CrashLoopBackOff"}},
-        {"terminated": {"reason": "Error", "exitCode": 1, "message": "no GPU"}},
-    )
-    texts = [str(issue) for issue in issues_of(pod("p", containerStatuses=[crashed]))]
-    assert "p: Error: container nccl: ended with exit code 1: no GPU" in texts
+@pytest.mark.parametrize(
+    ("phase", "status", "says"),
+    [
+        ("Pending", {"conditions": [UNSCHEDULABLE]}, f"w: Unschedulable: {UNSCHEDULABLE['message']}"),
+        ("Failed", {"containerStatuses": [OOM]}, "w: OOMKilled: container nccl: ended with exit code 137"),
+        # The crash is shown, and not only the wait.
+        (
+            *("Running", {"containerStatuses": [CRASH_LOOP]}),
+            "w: Error: container nccl: ended with exit code 1: no GPU",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_run_says_why(phase: str, status: dict[str, Any], says: str) -> None:
+    assert says in [str(issue) for issue in issues_of(pod("w", phase=phase, **status))]
 
 
 def test_events_of_unhappy_pods_are_added_newest_last_and_each_once() -> None:

@@ -78,13 +78,11 @@ def test_the_former_operator_s_lease_is_waited_for_and_then_what_the_new_one_rol
 def test_an_operator_that_does_not_renew_its_lease_is_waited_for(api: Cluster) -> None:
     hanging = {"holderIdentity": "operator-2-x_7ca2", "renewTime": "2026-01-01T00:00:01.000000Z"}
     api.objects[LEASE] = {"spec": hanging}
+    assert "waiting for the operator to renew its lease" in pending(api)
     clock = Clock()
     clock.at(30, lambda: api.objects[LEASE].update(spec={**hanging, "renewTime": "2026-01-01T00:00:31.0Z"}))
-    said = settled(api, clock)
-    assert any("waiting for the operator to renew its lease" in line for line in said)
+    settled(api, clock)
     assert clock.time > 30
-    api.objects[LEASE] = {"spec": hanging}
-    assert "waiting for the operator to renew its lease" in pending(api)
 
 
 def test_a_release_that_is_not_installed_ends_the_wait_at_once(api: Cluster) -> None:
@@ -97,37 +95,54 @@ def test_a_release_that_is_not_installed_ends_the_wait_at_once(api: Cluster) -> 
     assert settled(api, release="gpu-operator")
 
 
-@pytest.mark.parametrize("left", ["nobody", "operator-1-x", "operator-3-x"])
-def test_a_lease_that_no_pod_of_the_current_replica_set_holds_is_named(api: Cluster, left: str) -> None:
+@pytest.mark.parametrize("left", ["nobody", "operator-1-x", "operator-3-x", "operator-2-x"])
+def test_a_lease_that_no_lasting_pod_of_the_current_replica_set_holds_is_named(
+    api: Cluster, left: str
+) -> None:
     api.objects[LEASE] = {"spec": {}} if left == "nobody" else made.held_by(left)
-    assert (
-        f"lease 53822513.nvidia.com, to be taken by the current pod of the operator (held by {left}"
-        in pending(api)
-    )
-
-
-def test_a_lease_of_a_pod_that_is_ending_is_named(api: Cluster) -> None:
     api.objects[f"{PODS}/operator-2-x"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert "lease 53822513.nvidia.com, to be taken" in pending(api)
+    waits = f"lease 53822513.nvidia.com, to be taken by the current pod of the operator (held by {left}"
+    assert waits in pending(api)
 
 
-@pytest.mark.parametrize(
-    "deployment",
-    [
-        pytest.param(made.deployment(generation=3), id="a change that was not observed"),
-        pytest.param(made.deployment(replicas=2), id="the former pod is left"),
-        pytest.param(made.deployment(availableReplicas=0), id="the new pod is not available"),
-    ],
-)
-def test_a_deployment_that_is_being_rolled_out_is_named(api: Cluster, deployment: JsonObject) -> None:
-    api.objects[f"{APPS}/deployments/operator"] = deployment
-    assert "waiting for Deployment operator to be rolled out" in pending(api)
+DEPLOYMENT, PLUGIN = f"{APPS}/deployments/operator", "nvidia-device-plugin-daemonset"
+UNFINISHED: dict[str, tuple[dict[str, Any], str]] = {
+    "a change of the Deployment that was not observed": (
+        {DEPLOYMENT: made.deployment(generation=3)},
+        "Deployment operator to be rolled out",
+    ),
+    "the former pod is left": (
+        {DEPLOYMENT: made.deployment(replicas=2)},
+        "Deployment operator to be rolled out",
+    ),
+    "no new pod is available": (
+        {DEPLOYMENT: made.deployment(availableReplicas=0)},
+        "Deployment operator to be rolled out",
+    ),
+    "the former pod leads": (
+        {LEASE: made.held_by("operator-1-x"), f"{PODS}/operator-1-x": made.operator_pod(1)},
+        "Deployment operator to be rolled out",
+    ),
+    "a DaemonSet does not exist": (
+        {f"{APPS}/daemonsets": [made.daemon_set(made.TOOLKIT)]},
+        f"a DaemonSet app={PLUGIN}, which does not exist",
+    ),
+    "no revision is known": ({f"{APPS}/controllerrevisions": []}, f"DaemonSet {PLUGIN} on w1, w2"),
+    "a kubelet has renewed no lease": (
+        {made.NODE_LEASES: [made.renewed("w1", "01:00")]},
+        "the agent on w2",
+    ),
+    "the operator has not processed the policy": (
+        {POLICIES: [policy("ready", {"type": "Ready", "status": "True", "observedGeneration": 2})]},
+        "ClusterPolicy cluster-policy: ready; the operator has not processed",
+    ),
+}
 
 
-def test_a_former_pod_that_still_leads_is_no_current_operator(api: Cluster) -> None:
-    api.objects[LEASE] = made.held_by("operator-1-x")
-    api.objects[f"{PODS}/operator-1-x"] = made.operator_pod(1)
-    assert "waiting for Deployment operator to be rolled out" in pending(api)
+@pytest.mark.parametrize(("found", "waits"), UNFINISHED.values(), ids=UNFINISHED)
+def test_what_has_not_been_rolled_out_is_named(api: Cluster, found: dict[str, Any], waits: str) -> None:
+    api.objects |= found
+    assert f"waiting for {waits}" in pending(api)
 
 
 def test_without_a_lease_the_operator_itself_does_not_matter(api: Cluster) -> None:
@@ -136,34 +151,22 @@ def test_without_a_lease_the_operator_itself_does_not_matter(api: Cluster) -> No
     assert settled(api, rollout=RolloutSpec(lease=None, apps=apps))
 
 
-def test_a_daemon_set_that_does_not_exist_is_named(api: Cluster) -> None:
-    del api.objects[f"{APPS}/daemonsets"][1]
-    assert "waiting for a DaemonSet app=nvidia-device-plugin-daemonset, which does not exist" in pending(api)
+FORMER = made.operand(made.GPU_PLUGIN, "w2", 1)
+OF_W2: dict[str, list[JsonObject]] = {
+    "none": [],
+    "of the former revision": [FORMER],
+    "not available": [made.operand(made.GPU_PLUGIN, "w2", ready=False)],
+    "also the former": [made.operand(made.GPU_PLUGIN, "w2"), FORMER],
+}
 
 
-@pytest.mark.parametrize(
-    "of_w2",
-    [
-        pytest.param([], id="none"),
-        pytest.param([made.operand(made.GPU_PLUGIN, "w2", 1)], id="of the former revision"),
-        pytest.param([made.operand(made.GPU_PLUGIN, "w2", ready=False)], id="not available"),
-        pytest.param(
-            [made.operand(made.GPU_PLUGIN, "w2"), made.operand(made.GPU_PLUGIN, "w2", 1)],
-            id="also the former",
-        ),
-    ],
-)
+@pytest.mark.parametrize("of_w2", OF_W2.values(), ids=OF_W2)
 def test_a_node_without_an_available_pod_of_the_current_revision_is_named(
     api: Cluster, of_w2: list[JsonObject]
 ) -> None:
     others = [each for each in api.objects[PODS] if each["metadata"]["name"] != f"{made.GPU_PLUGIN}-w2"]
     api.objects[PODS] = [*others, *of_w2]
-    assert "waiting for DaemonSet nvidia-device-plugin-daemonset on w2" in pending(api)
-
-
-def test_a_pod_of_an_unknown_revision_is_not_current(api: Cluster) -> None:
-    api.objects[f"{APPS}/controllerrevisions"] = []
-    assert "waiting for DaemonSet nvidia-device-plugin-daemonset on w1, w2" in pending(api)
+    assert f"waiting for DaemonSet {PLUGIN} on w2" in pending(api)
 
 
 def test_a_node_without_devices_of_the_pool_needs_no_pod(api: Cluster) -> None:
@@ -198,11 +201,6 @@ def test_what_is_broken_on_a_node_that_is_not_waited_for_is_a_remark_with_its_na
     assert f"; not waited for: w3: {text}" in said
 
 
-def test_a_policy_whose_last_change_was_not_processed_is_waited_for(api: Cluster) -> None:
-    api.objects[POLICIES] = [policy("ready", {"type": "Ready", "status": "True", "observedGeneration": 2})]
-    assert "waiting for ClusterPolicy cluster-policy: ready; the operator has not processed" in pending(api)
-
-
 def test_the_toolkit_s_signal_is_waited_for_on_the_node_that_is_named(api: Cluster) -> None:
     clock = Clock()
     api.objects[made.NODE_LEASES] = [made.renewed("w1", "01:00"), made.renewed("w2", "00:39")]
@@ -218,8 +216,3 @@ def test_a_node_that_was_not_ready_after_the_toolkit_s_start_is_waited_for_from_
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:45Z"}
     api.objects[NODES][0]["status"]["conditions"] = [ready]
     assert "waiting for the agent on w1" in pending(api)
-
-
-def test_a_kubelet_that_has_renewed_no_lease_is_waited_for(api: Cluster) -> None:
-    api.objects[made.NODE_LEASES] = [made.renewed("w1", "01:00")]
-    assert "waiting for the agent on w2" in pending(api)

@@ -8,7 +8,7 @@ import pytest
 
 from busbar.kube import drain, nodes
 from busbar.kube.client import JsonObject
-from busbar.kube.drain import DRAIN_SECONDS, NodesRemain, StaleNodesSpec
+from busbar.kube.drain import DRAIN_SECONDS, Hooks, NodesRemain, StaleNodesSpec, no_hooks
 from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Cluster, unreachable
@@ -17,10 +17,16 @@ from tests.unit.kube.node_cluster import BUDGET, Nodes, asking, node, pod
 SERVER = node("s-1", "a", server=True)
 
 
-def remove(cluster: Nodes, *workers: str, said: list[str] | None = None) -> list[str]:
+def remove(
+    cluster: Nodes, *workers: str, said: list[str] | None = None, hooks: Hooks = no_hooks
+) -> list[str]:
     say = (said if said is not None else []).append
     spec = StaleNodesSpec(workers=list(workers))
-    return drain.remove_stale_nodes(cluster, spec, cluster.clock, say)
+    return drain.remove_stale_nodes(cluster, spec, cluster.clock, say, hooks)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 W1, W2 = node("w-1", "b"), node("w-2", "c")
@@ -145,11 +151,7 @@ def test_what_is_stopped_is_uncordoned() -> None:
         node("w-1", "b"), node("w-2", "c", cordoned=True), pods=(pod("x", "w-1"), pod("y", "w-2"))
     )
     cluster.refused = {"x", "y"}
-
-    def stop() -> None:
-        raise KeyboardInterrupt
-
-    cluster.clock.at(10, stop)
+    cluster.clock.at(10, interrupt)
     with pytest.raises(KeyboardInterrupt):
         remove(cluster)
     for name in ("w-1", "w-2"):
@@ -180,11 +182,7 @@ def test_a_node_that_cannot_be_deleted_is_named_after_all_others_have_gone(leavi
 
 
 def test_ten_nodes_are_drained_at_the_same_time() -> None:
-    names = [f"w-{number}" for number in range(12)]
-    cluster = Nodes(
-        *(node(name, f"m-{name}") for name in names), pods=tuple(pod(f"p-{name}", name) for name in names)
-    )
-    cluster.refused = {f"p-{name}" for name in names}
+    cluster = _of([f"w-{number}" for number in range(12)])
     remove(cluster)
     assert sum(line.endswith(" cordoned") for line in cluster.log[:11]) == 10
     assert cluster.clock.time < 2 * DRAIN_SECONDS + 10
@@ -206,8 +204,7 @@ def test_without_an_answer_of_the_api_no_node_is_touched() -> None:
 
 def test_schedulers_drain_a_removed_worker_and_its_pods_are_evicted_when_their_jobs_have_ended() -> None:
     cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
-    spec = StaleNodesSpec(workers=[])
-    drain.remove_stale_nodes(cluster, spec, cluster.clock, print, asking(cluster, 20))
+    remove(cluster, hooks=asking(cluster, 20))
     assert cluster.clock.now() >= 20
     told = "w-1 drained by the scheduler: removed from the cluster"
     assert cluster.log == [told, "w-1 cordoned", "app evicted", "w-1 deleted"]
@@ -215,12 +212,7 @@ def test_schedulers_drain_a_removed_worker_and_its_pods_are_evicted_when_their_j
 
 def test_schedulers_start_jobs_again_on_a_worker_whose_removal_was_interrupted() -> None:
     cluster = Nodes(node("w-1", "b"))
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     cluster.clock.at(10, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        spec = StaleNodesSpec(workers=[])
-        drain.remove_stale_nodes(cluster, spec, cluster.clock, print, asking(cluster, 1000))
+        remove(cluster, hooks=asking(cluster, 1000))
     assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]

@@ -12,7 +12,7 @@ from busbar.kube.client import ApiError
 from busbar.kube.nodes import DRAINED, NODES, Node, Note, take_out
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import unreachable
-from tests.unit.kube.node_cluster import CONFIG_MAPS, Nodes, asking, node
+from tests.unit.kube.node_cluster import CONFIG_MAPS, Contended, Nodes, asking, node
 
 GPU = "nvidia.com/gpu=present:NoSchedule"
 RECORD = f"{CONFIG_MAPS}/{taints.RECORD}"
@@ -34,21 +34,30 @@ def quarantine(cluster: Nodes, reason: str | None) -> list[str]:
     return taints.apply(cluster, spec, cluster.clock, lambda _: None, asking(cluster))
 
 
+@pytest.fixture
+def cluster() -> Nodes:
+    """A worker without taints."""
+    return Nodes(node("w-1", "b"))
+
+
 def noted(cluster: Nodes) -> dict[str, str]:
     text = cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"].get("busbar/quarantine")
     return json.loads(text) if text else {}
 
 
-def test_a_quarantine_is_a_taint_and_its_reason_is_noted_with_the_time() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def told(cluster: Nodes) -> list[str]:
+    """What schedulers were told."""
+    return [text for text in cluster.log if "scheduler" in text]
+
+
+def test_a_quarantine_is_a_taint_and_its_reason_is_noted_with_the_time(cluster: Nodes) -> None:
     assert quarantine(cluster, "rail 3 slow") == ["w-1"]
     assert cluster.taints("w-1") == {QUARANTINE}
     assert noted(cluster)["why"] == "rail 3 slow"
     assert datetime.fromisoformat(noted(cluster)["since"]).utcoffset() == timedelta(0)
 
 
-def test_a_quarantine_and_its_end_are_events_on_the_node_and_one_that_stays_is_none() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_quarantine_and_its_end_are_told_once_by_events_and_to_schedulers(cluster: Nodes) -> None:
     for reason in ("fan", "fan", None, None):
         quarantine(cluster, reason)
     found = [body for path, body in cluster.created if path == "/api/v1/namespaces/default/events"]
@@ -56,20 +65,20 @@ def test_a_quarantine_and_its_end_are_events_on_the_node_and_one_that_stays_is_n
         ("Warning", "BusbarQuarantine", "fan"),
         ("Normal", "BusbarQuarantineEnded", "no quarantine any more"),
     ]
-    assert {(each["involvedObject"]["kind"], each["involvedObject"]["name"]) for each in found} == {
-        ("Node", "w-1")
-    }
+    about = [(each["involvedObject"]["kind"], each["involvedObject"]["name"]) for each in found]
+    assert about == [("Node", "w-1")] * 2
+    assert told(cluster) == ["w-1 drained by the scheduler: quarantine: fan", "w-1 back in the scheduler"]
 
 
-def test_a_quarantine_that_stays_keeps_its_time_and_one_with_another_reason_gets_a_new_one() -> None:
-    cluster = Nodes(node("w-1", "b"))
-    quarantine(cluster, "rail 3 slow")
-    annotations = cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]
-    annotations["busbar/quarantine"] = Note("rail 3 slow", since="2026-01-01T00:00:00+00:00").text
-    assert quarantine(cluster, "rail 3 slow") == []
-    assert noted(cluster)["since"] == "2026-01-01T00:00:00+00:00"
+def test_a_quarantine_that_stays_keeps_its_time_and_one_with_another_reason_gets_a_new_one(
+    cluster: Nodes,
+) -> None:
+    before = Note("rail 3 slow", since="2026-01-01T00:00:00+00:00")
+    quarantine(cluster, before.why)
+    cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]["busbar/quarantine"] = before.text
+    assert (quarantine(cluster, before.why), noted(cluster)["since"]) == ([], before.since)
     assert quarantine(cluster, "fan") == ["w-1"]
-    assert noted(cluster)["since"] != "2026-01-01T00:00:00+00:00"
+    assert noted(cluster)["since"] != before.since
 
 
 def test_the_end_of_a_quarantine_removes_taint_and_reason_and_leaves_the_taints_of_others() -> None:
@@ -91,8 +100,7 @@ def seen(cluster: Nodes) -> Node:
     return Node.of(cluster.objects[f"{NODES}/w-1"])
 
 
-def test_a_quarantine_with_a_cordon_begins_and_ends_with_it() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_quarantine_with_a_cordon_begins_and_ends_with_it(cluster: Nodes) -> None:
     assert with_cordon(cluster, "fan") == ["w-1"]
     assert seen(cluster).unschedulable and not seen(cluster).cordoned_by_others
     assert with_cordon(cluster, "fan") == []
@@ -100,15 +108,16 @@ def test_a_quarantine_with_a_cordon_begins_and_ends_with_it() -> None:
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "")
 
 
-def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too(cluster: Nodes) -> None:
     spec = taints.TaintsSpec(taints={"W-1": [QUARANTINE]}, quarantine={"W-1": "fan"}, cordon=["W-1"])
     assert taints.apply(cluster, spec, cluster.clock, lambda _: None) == ["w-1"]
+    assert cluster.taints("w-1") == {QUARANTINE}
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (True, "fan")
 
 
-def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_where_somebody_ended_it() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_where_somebody_ended_it(
+    cluster: Nodes,
+) -> None:
     quarantine(cluster, "fan")
     assert with_cordon(cluster, "fan") == ["w-1"]
     cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = False
@@ -117,8 +126,7 @@ def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_where_somebody_en
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "fan")
 
 
-def test_a_cordon_of_somebody_else_survives_a_quarantine_and_changes_nothing_later() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_cordon_of_somebody_else_survives_a_quarantine_and_changes_nothing_later(cluster: Nodes) -> None:
     cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = True
     assert with_cordon(cluster, "fan") == ["w-1"]
     assert with_cordon(cluster, "fan") == with_cordon(cluster, "fan", cordon=False) == []
@@ -126,11 +134,9 @@ def test_a_cordon_of_somebody_else_survives_a_quarantine_and_changes_nothing_lat
     assert seen(cluster).cordoned_by_others
 
 
-def test_a_reason_that_somebody_wrote_by_hand_is_overwritten() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_reason_that_somebody_wrote_by_hand_is_overwritten(cluster: Nodes) -> None:
     cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]["busbar/quarantine"] = "by hand"
-    assert quarantine(cluster, "fan") == ["w-1"]
-    assert noted(cluster)["why"] == "fan"
+    assert (quarantine(cluster, "fan"), noted(cluster)["why"]) == (["w-1"], "fan")
 
 
 def record(cluster: Nodes) -> str:
@@ -143,18 +149,21 @@ def test_a_taint_that_is_added_to_a_pool_arrives_at_the_nodes_that_have_joined()
     assert (cluster.taints("w-1"), cluster.taints("s-1")) == ({GPU}, set())
 
 
-def test_a_taint_that_leaves_the_configuration_leaves_the_node_and_those_of_others_stay() -> None:
-    cluster = Nodes(node("w-1", "b", GPU, "site=x:NoSchedule"))
-    assert apply(cluster, w_1=[GPU]) == []
-    assert apply(cluster, w_1=[]) == ["w-1"]
-    assert cluster.taints("w-1") == {"site=x:NoSchedule"}
+OTHER = "site=x:NoSchedule"
+CHANGES: dict[str, tuple[list[str], list[str], list[str], set[str]]] = {
+    "one leaves the configuration": ([GPU, OTHER], [GPU], [], {OTHER}),
+    "another value": (["a=1:NoSchedule"], ["a=1:NoSchedule"], ["a=2:NoSchedule"], {"a=2:NoSchedule"}),
+    "another effect": (["b=:NoSchedule"], ["b=:NoSchedule"], ["b=:NoExecute"], {"b=:NoExecute"}),
+}
 
 
-def test_a_taint_with_another_value_is_overwritten_and_one_with_another_effect_is_exchanged() -> None:
-    cluster = Nodes(node("w-1", "b", "a=1:NoSchedule", "b=:NoSchedule"))
-    apply(cluster, w_1=["a=1:NoSchedule", "b=:NoSchedule"])
-    apply(cluster, w_1=["a=2:NoSchedule", "b=:NoExecute"])
-    assert cluster.taints("w-1") == {"a=2:NoSchedule", "b=:NoExecute"}
+@pytest.mark.parametrize(("before", "first", "then", "after"), CHANGES.values(), ids=CHANGES)
+def test_taints_of_the_configuration_follow_it_and_those_of_others_stay(
+    before: list[str], first: list[str], then: list[str], after: set[str]
+) -> None:
+    cluster = Nodes(node("w-1", "b", *before))
+    assert (apply(cluster, w_1=first), apply(cluster, w_1=then)) == ([], ["w-1"])
+    assert cluster.taints("w-1") == after
 
 
 def test_a_taint_that_stays_keeps_the_time_at_which_it_came() -> None:
@@ -173,8 +182,9 @@ def label(cluster: Nodes, *labels: str) -> dict[str, str]:
     return found
 
 
-def test_labels_that_change_after_registration_arrive_at_the_node_and_those_of_others_stay() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_labels_that_change_after_registration_arrive_at_the_node_and_those_of_others_stay(
+    cluster: Nodes,
+) -> None:
     own = cluster.objects[f"{NODES}/w-1"]["metadata"]["labels"]
     own["site"] = "x"
     assert label(cluster, "zone=a", "rack=") == {"site": "x", "zone": "a", "rack": ""}
@@ -187,8 +197,7 @@ def test_labels_that_change_after_registration_arrive_at_the_node_and_those_of_o
     assert (label(cluster), cluster.taints("w-1")) == ({"site": "x"}, {GPU})
 
 
-def test_taints_as_configured_change_nothing() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_taints_as_configured_change_nothing(cluster: Nodes) -> None:
     apply(cluster, w_1=[GPU])
     cluster.log.clear()
     assert (apply(cluster, w_1=[GPU]), cluster.log) == ([], [])
@@ -202,30 +211,13 @@ def test_the_record_of_an_earlier_release_is_read() -> None:
     assert record(cluster) == "w-1\n"
 
 
-def test_a_worker_that_is_configured_in_capital_letters_gets_its_taints() -> None:
-    cluster = Nodes(node("w-1", "b"))
-    assert apply(cluster, W_1=[GPU]) == ["w-1"]
-
-
 def test_a_node_that_changes_at_the_same_time_is_read_again() -> None:
-    cluster = Nodes(node("w-1", "b"))
-    current = cluster.objects[f"{NODES}/w-1"]
-    get = cluster.get
-
-    def changed_after(path: str, **query: str) -> object:
-        found = get(path, **query)
-        if path.startswith(NODES) and current["metadata"]["resourceVersion"] == "1":
-            current["metadata"]["resourceVersion"] = "2"
-            current["spec"]["taints"].append({"key": "site", "value": "x", "effect": "NoSchedule"})
-        return found
-
-    cluster.get = changed_after  # type: ignore[assignment,method-assign]
+    cluster = Contended(node("w-1", "b"))
     apply(cluster, w_1=[GPU])
-    assert cluster.taints("w-1") == {GPU, "site=x:NoSchedule"}
+    assert (cluster.taints("w-1"), seen(cluster).unschedulable) == ({GPU}, True)
 
 
-def test_a_node_that_is_gone_meanwhile_is_no_error() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_a_node_that_is_gone_meanwhile_is_no_error(cluster: Nodes) -> None:
     cluster.failures = [None, None, ApiError("GET /", 404, "not found")]
     assert apply(cluster, w_1=[GPU]) == []
 
@@ -240,8 +232,7 @@ def test_taints_that_could_not_be_set_are_set_by_the_next_run() -> None:
     assert apply(cluster, w_1=[]) == ["w-1"]
 
 
-def test_an_api_that_comes_back_is_waited_for_and_one_that_does_not_is_an_error() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_an_api_that_comes_back_is_waited_for_and_one_that_does_not_is_an_error(cluster: Nodes) -> None:
     cluster.failures = [unreachable()] * 20
     assert apply(cluster, w_1=[GPU]) == ["w-1"]
     cluster.failures = [unreachable()] * 1000
@@ -249,18 +240,8 @@ def test_an_api_that_comes_back_is_waited_for_and_one_that_does_not_is_an_error(
         apply(cluster, w_1=[])
 
 
-def test_schedulers_drain_a_worker_in_quarantine_and_are_told_its_end() -> None:
-    cluster = Nodes(node("w-1", "b"))
-    for reason in ("fan", "fan", None, None):
-        quarantine(cluster, reason)
-    told = [text for text in cluster.log if "scheduler" in text]
-    assert told == ["w-1 drained by the scheduler: quarantine: fan", "w-1 back in the scheduler"]
-
-
-def test_schedulers_keep_off_a_worker_after_its_quarantine_where_it_is_drained() -> None:
-    cluster = Nodes(node("w-1", "b"))
+def test_schedulers_keep_off_a_worker_after_its_quarantine_where_it_is_drained(cluster: Nodes) -> None:
     quarantine(cluster, "fan")
     take_out(cluster, "w-1", DRAINED, "driver 580", "anna@ops", datetime.now(UTC))
     quarantine(cluster, None)
-    [*_, told] = [text for text in cluster.log if "scheduler" in text]
-    assert told.startswith("w-1 drained by the scheduler: driver 580")
+    assert told(cluster)[-1].startswith("w-1 drained by the scheduler: driver 580")

@@ -48,14 +48,13 @@ def test_the_pods_of_a_training_are_the_object_that_a_person_has_made() -> None:
     assert (str(found), found.path) == ("TrainJob ml/llama", TRAIN_JOB)
 
 
+GONE = owned("batch/v1", "Job", "other")
+
+
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/hostdev", "rdma/rails"])
-def test_a_pod_that_holds_a_device_is_named(resource: str) -> None:
-    assert [*map(str, gpus.workloads(cluster(pod("lone", {resource: "1"}))))] == ["Pod ml/lone"]
-
-
-def test_a_pod_whose_owner_is_gone_is_named_itself() -> None:
-    [found] = gpus.workloads(cluster(pod("lone", GPUS, **owned("batch/v1", "Job", "other"))))
-    assert str(found) == "Pod ml/lone"
+@pytest.mark.parametrize("owner", [{}, GONE], ids=["no owner", "its owner is gone"])
+def test_a_pod_that_holds_a_device_is_named(resource: str, owner: dict[str, Any]) -> None:
+    assert [*map(str, gpus.workloads(cluster(pod("lone", {resource: "1"}, **owner))))] == ["Pod ml/lone"]
 
 
 def test_an_owner_of_the_core_group_is_named() -> None:
