@@ -30,7 +30,7 @@ from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.diagnosis import site as of_k3s
 
-# mpirun.py, here `ranks`, prints the tables: it gets the nodes as a hostfile.
+# mpirun of that folder, here `ranks`, prints the tables: it gets the nodes as a hostfile.
 SRUN = """#!/bin/bash
 case $1 in
   --mpi=list) echo "none $MPI" >&2; exit ;;
@@ -71,7 +71,7 @@ SCONTROL = '#!/bin/bash\n[[ "$1 $2" != "show hostnames" ]] || tr , "\\n" <<<"$3"
 class Site:
     """Compute hosts in one rail group, with 8 GPUs and 8 rails each, as busbar.fabric.slurm reaches them.
 
-    `slow`: see mpirun.py. `states`: node -> its state in Slurm and the reason, where it is not idle.
+    `slow`: see mpirun there. `states`: node -> its state in Slurm and the reason, where it is not idle.
     `refusing`: nodes where no step starts. `silent`: hosts that are not responding. `busy`: nodes with jobs.
     `interrupted`: number of the job whose log is not read, because of `signal`. `mpi`: srun's types of MPI.
     """

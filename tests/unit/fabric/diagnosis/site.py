@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,14 +28,14 @@ host=${words[-3]}
 [[ -e $FOLDER/hangs/$host ]] && sleep 60
 exec cat "$FOLDER/nodes/$host"
 """
-MPIRUN = f"#!{sys.executable} -SE\n{(Path(__file__).parent / 'mpirun.py').read_text()}"
+MPIRUN = (Path(__file__).parent / "mpirun").read_text()
 
 
 @dataclass
 class Site:
     """Workers of one pool in rail groups, each with 8 GPUs and 8 rails.
 
-    `slow`: see mpirun.py. `missing`: node -> how the pod of its worker is. `hanging`: nodes whose worker does
+    `slow`: see mpirun. `missing`: node -> how the pod of its worker is. `hanging`: nodes whose worker does
     not answer ssh. `launcher_on`: where the pod of the launcher is, as that node's worker.
     """
 
