@@ -3,9 +3,9 @@
 # VERB=fabric: {"error","text"}: the output of ibnetdiscover (gzip, base64), and why there is none.
 # VERB=stress: {"error","diag","clocks"}: the output of dcgmi diag -r 3, and what held clocks back meanwhile, each with
 #   the number of samples. With ENGINE=start, as in a pod, it starts nv-hostengine.
-# VERB=mount: {"mount","free_bytes","seen"}: what is mounted at FOLDER; the text that another host has left there. With
+# VERB=mounted: {"mount","free_bytes","seen"}: what is mounted at FOLDER; the text that another host has left there. With
 #   LEAVE=true it leaves that text, which is RUN, in FOLDER/.busbar-RUN.
-# VERB=fio: {"error","fio"}: the output of fio in FOLDER/.busbar-RUN: writes, reads, random reads.
+# VERB=storage: {"error","fio"}: the output of fio in FOLDER/.busbar-RUN: writes, reads, random reads.
 # VERB=clear: removes FOLDER/.busbar-RUN.
 #
 # By hand: sudo VERB=fabric bash stacks/accept/host/measure.sh </dev/null
@@ -20,42 +20,37 @@ ENGINE_SECONDS=60
 FIO_SECONDS=10
 
 main() {
-  begin
+  begin_verb fabric stress mounted storage clear
   : "${FOLDER:=}" "${RUN:=}"
-  case $VERB in
-    fabric) fabric ;;
-    stress) stress ;;
-    mount) mount_of ;;
-    fio) storage ;;
-    clear) rm -rf "$FOLDER/.busbar-$RUN" && printf '{}\n' ;;
-    *) die "VERB=$VERB is unknown" "use fabric, stress, mount, fio or clear" ;;
-  esac
+  "$VERB"
 }
 
-# simulated PROGRAM: a simulator says so where it prints its version.
-simulated() {
-  json "$({ timeout 20 "$1" --version 2>&1 || true; } | grep -i simulat | head -n 1 || true)"
-}
-
-# program SECONDS PACKAGE COMMAND...: runs it; its output is then in $OUT, and ERROR says why it failed.
+# program SECONDS PACKAGE COMMAND...: runs it, and prints the begin of the JSON object; its output is then in $OUT. A simulator says
+# so where it prints its version.
 program() {
-  local status=0 seconds=$1 package=$2
+  local status=0 error="" simulated seconds=$1 package=$2
   shift 2
-  OUT=$(mktemp -d) ERROR=""
-  if ! command -v "$1" >/dev/null; then
-    : >"$OUT/out"
-    ERROR="$1 is not installed (package $package)"
-    return
+  OUT=$(mktemp)
+  if command -v "$1" >/dev/null; then
+    timeout "$seconds" "$@" >"$OUT" 2>"$OUT.err" || status=$?
+    ((status == 0)) || error="$1 ended with exit code $status: $(head -c 300 "$OUT.err" | head -n 1)"
+  else
+    error="$1 is not installed (package $package)"
   fi
-  timeout "$seconds" "$@" >"$OUT/out" 2>"$OUT/err" || status=$?
-  ((status == 0)) || ERROR="$1 ended with exit code $status: $(head -c 300 "$OUT/err" | head -n 1)"
+  simulated=$({ timeout 20 "$1" --version 2>&1 || true; } | grep -i simulat | head -n 1 || true)
+  printf '{"simulated":%s,"error":%s' "$(json "$simulated")" "$(json "$error")"
+}
+
+# output: what the program has printed, as a JSON string without indentation: 440 nodes have 20 MB of it.
+output() {
+  json "$(sed 's/^[ \t]*//' "$OUT")"
+  rm -f "$OUT" "$OUT.err"
 }
 
 fabric() {
   program "$FABRIC_SECONDS" infiniband-diags ibnetdiscover
-  printf '{"simulated":%s,"error":%s,"text":"%s"}\n' "$(simulated ibnetdiscover)" "$(json "$ERROR")" \
-    "$(gzip -c "$OUT/out" | base64 -w 0)"
-  rm -rf "$OUT"
+  printf ',"text":"%s"}\n' "$(gzip -c "$OUT" | base64 -w 0)"
+  rm -f "$OUT" "$OUT.err"
 }
 
 stress() {
@@ -70,9 +65,8 @@ stress() {
   program "$STRESS_SECONDS" datacenter-gpu-manager-4-core dcgmi diag -r 3 -j
   kill "$sampler" 2>/dev/null || true
   wait "$sampler" 2>/dev/null || true
-  printf '{"simulated":%s,"error":%s,"diag":%s,"clocks":%s}\n' "$(simulated dcgmi)" "$(json "$ERROR")" \
-    "$(json "$(without_indents "$OUT/out")")" "$(json "$(sort "$clocks" | uniq -c)")"
-  rm -rf "$OUT" "$clocks"
+  printf ',"diag":%s,"clocks":%s}\n' "$(output)" "$(json "$(sort "$clocks" | uniq -c)")"
+  rm "$clocks"
 }
 
 # sample_clocks: "GPU, MASK" of every GPU, until it is ended, and at most as long as the test may take.
@@ -86,18 +80,23 @@ sample_clocks() {
   done
 }
 
-mount_of() {
-  local mounted="" free=0
+mounted() {
+  local found="" free=0
   if [[ -d $FOLDER ]]; then
-    mounted=$({ findmnt -rn -o TARGET,SOURCE,FSTYPE -T "$FOLDER" || true; } | tail -n 1)
+    found=$({ findmnt -rn -o TARGET,SOURCE,FSTYPE -T "$FOLDER" || true; } | tail -n 1)
     free=$(df -B1 --output=avail "$FOLDER" | tail -n 1)
     if [[ ${LEAVE:-} == true ]]; then
       mkdir "$FOLDER/.busbar-$RUN"
       printf '%s' "$RUN" >"$FOLDER/.busbar-$RUN/seen"
     fi
   fi
-  printf '{"mount":%s,"free_bytes":%s,"seen":%s}\n' "$(json "$mounted")" "$((free))" \
+  printf '{"mount":%s,"free_bytes":%s,"seen":%s}\n' "$(json "$found")" "$((free))" \
     "$(json "$(head -c 100 "$FOLDER/.busbar-$RUN/seen" 2>/dev/null || true)")"
+}
+
+clear() {
+  rm -rf "$FOLDER/.busbar-$RUN"
+  printf '{}\n'
 }
 
 # storage: fio as root makes a missing folder. This one was made by another host, and is not made here.
@@ -108,13 +107,7 @@ storage() {
     --direct=1 --ioengine=libaio --iodepth=32 --time_based --runtime="$FIO_SECONDS" --group_reporting --clat_percentiles=0)
   program $((6 * FIO_SECONDS + 120)) fio fio --output-format=json "${all[@]}" --name=write --rw=write --bs=1M \
     --name=read --rw=read --bs=1M --stonewall --name=iops --rw=randread --bs=4k --stonewall
-  printf '{"simulated":%s,"error":%s,"fio":%s}\n' "$(simulated fio)" "$(json "$ERROR")" "$(json "$(without_indents "$OUT/out")")"
-  rm -rf "$OUT"
-}
-
-# without_indents FILE: JSON without its indentation: 440 nodes have 20 MB of it.
-without_indents() {
-  sed 's/^[ \t]*//' "$1"
+  printf ',"fio":%s}\n' "$(output)"
 }
 
 main

@@ -11,19 +11,9 @@ SOAK=/var/lib/busbar-soak
 MOST_BYTES=$((8 << 20))
 
 main() {
-  begin
+  begin_verb start fetch stop
   FILE=$SOAK/$RUN.samples
-  case $VERB in
-    start) start ;;
-    fetch) printf '{"samples":"%s"}\n' "$({ grep -a '^{.*}$' "$FILE" 2>/dev/null || true; } | gzip | base64 -w 0)" ;;
-    stop)
-      end_unit
-      rm -f "$FILE" "$SOAK/$RUN.sh"
-      rmdir "$SOAK" 2>/dev/null || true
-      printf '{}\n'
-      ;;
-    *) die "VERB=$VERB is unknown" "use start, fetch or stop" ;;
-  esac
+  "$VERB"
 }
 
 end_unit() {
@@ -39,6 +29,17 @@ start() {
     echo sample
   } >"$SOAK/$RUN.sh"
   systemd-run -q --collect --unit "busbar-$RUN" -p RuntimeMaxSec="$LIMIT_SECONDS" /bin/bash "$SOAK/$RUN.sh"
+  printf '{}\n'
+}
+
+fetch() {
+  printf '{"samples":"%s"}\n' "$({ grep -a '^{.*}$' "$FILE" 2>/dev/null || true; } | gzip | base64 -w 0)"
+}
+
+stop() {
+  end_unit
+  rm -f "$FILE" "$SOAK/$RUN.sh"
+  rmdir "$SOAK" 2>/dev/null || true
   printf '{}\n'
 }
 

@@ -28,34 +28,19 @@ def _option(name: str, value: str, text: str, **more: Any) -> Any:
     return typer.Option(name, metavar=value, help=text, **more)
 
 
-_FILE: Any = {"exists": True, "dir_okay": False}
-CriteriaFile = Annotated[Path | None, _option("--criteria", "FILE", "acceptance.yaml; default: all rows.")]
-Idle = Annotated[bool, typer.Option("--idle", help="Take only free nodes; any pod that needs them ends it.")]
+def _file(name: str, text: str) -> Any:
+    return _option(name, "FILE", text, exists=True, dir_okay=False)
+
+
 _FOLDER = typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
 Document = Annotated[Path, _FOLDER]
-Key = Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")]
-Signers = Annotated[Path | None, _option("--signers", "FILE", "OpenSSH's allowed_signers.", **_FILE)]
-Cabling = Annotated[Path | None, _option("--cabling", "FILE", "Design: a CSV file node,hca,switch,port.")]
+CriteriaFile = Annotated[Path | None, _option("--criteria", "FILE", "acceptance.yaml; default: all rows.")]
 Soak = Annotated[str | None, _option("--soak", "HOURS", "Load on each pool, 1h to 168h; default: none.")]
-Storage = Annotated[str | None, _option("--storage", "PATH", "Folder that all workers share.")]
-_PROOF = _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False)
-Training = Annotated[Path | None, _PROOF]
-DcgmImage = Annotated[str | None, _option("--dcgm-image", "IMAGE", "Image of DCGM; default: DCGM of hosts.")]
-SomeStack = Annotated[str | None, stack_argument()]
-_FOREIGN = _option("--kubeconfig", "FILE", "A cluster that busbar did not make, for STACK.", **_FILE)
-Kubeconfig = Annotated[Path | None, _FOREIGN]
-Listed = Annotated[Path | None, _option("--hosts", "FILE", "With --kubeconfig: list of hosts, for SSH.")]
+Kubeconfig = Annotated[Path | None, _file("--kubeconfig", "Cluster that busbar did not make, for STACK.")]
 Settings = Annotated[Path | None, _option("--settings", "FILE", "With --kubeconfig: keys of `validation`.")]
-_AGREED = _option("--criteria", "FILE", "Criteria that were agreed on; other ones are refused.", **_FILE)
-AgreedCriteria = Annotated[Path | None, _AGREED]
-SignedBy = Annotated[
-    list[str] | None, _option("--signed-by", "NAME", "A signer that is asked for; repeatable.")
-]
-ClusterId = Annotated[str | None, _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")]
-_MACHINES = _option("--machines", "FILE", "A machine id or a serial per line; others are refused.", **_FILE)
-MachinesFile = Annotated[Path | None, _MACHINES]
-ReportFile = Annotated[Path | None, _option("--report", "PATH", "Write the page of this release there.")]
-For = Annotated[str | None, _option("--for", "STACK", "Stack that sets the thresholds.")]
+_PROOF = _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False)
+_SIGNED_BY = _option("--signed-by", "NAME", "A signer that is asked for; repeatable.")
+_CLUSTER_ID = _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")
 
 
 def register(group: typer.Typer) -> None:
@@ -65,7 +50,7 @@ def register(group: typer.Typer) -> None:
 
 
 def criteria(
-    of: For = None,
+    of: Annotated[str | None, _option("--for", "STACK", "Stack that sets the thresholds.")] = None,
     project: Project = None,
     soak: Soak = None,
     kubeconfig: Kubeconfig = None,
@@ -134,17 +119,17 @@ def cabling(stack: Stack, project: Project = None) -> None:
 
 
 def run(
-    stack: SomeStack = None,
+    stack: Annotated[str | None, stack_argument()] = None,
     project: Project = None,
     criteria: CriteriaFile = None,
-    idle: Idle = False,
-    cabling: Cabling = None,
+    idle: Annotated[bool, typer.Option("--idle", help="Take only free nodes; any pod ends it.")] = False,
+    cabling: Annotated[Path | None, _option("--cabling", "FILE", "CSV: node,hca,switch,port.")] = None,
     soak: Soak = None,
-    storage: Storage = None,
-    training: Training = None,
-    dcgm_image: DcgmImage = None,
+    storage: Annotated[str | None, _option("--storage", "PATH", "Folder that all workers share.")] = None,
+    training: Annotated[Path | None, _PROOF] = None,
+    dcgm_image: Annotated[str | None, _option("--dcgm-image", "IMAGE", "In place of hosts' DCGM.")] = None,
     kubeconfig: Kubeconfig = None,
-    hosts: Listed = None,
+    hosts: Annotated[Path | None, _option("--hosts", "FILE", "With --kubeconfig: hosts, for SSH.")] = None,
     settings: Settings = None,
 ) -> None:
     """Run the stages that have not ended yet, then write the document. Nothing of the stack changes.
@@ -182,7 +167,10 @@ def run(
     raise typer.Exit(CODES[found["verdict"]])
 
 
-def sign(folder: Document, key: Key) -> None:
+def sign(
+    folder: Document,
+    key: Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")],
+) -> None:
     """Sign a document with an SSH key, beside the signatures of others, and say what was signed.
 
     Exit code 0: signed, whatever the verdict is; 1: the folder is not a whole document, the key does not
@@ -197,26 +185,27 @@ def sign(folder: Document, key: Key) -> None:
 
 def verify(
     folder: Document,
-    signers: Signers = None,
-    criteria: AgreedCriteria = None,
-    signed_by: SignedBy = None,
-    cluster_id: ClusterId = None,
-    machines: MachinesFile = None,
-    report: ReportFile = None,
+    signers: Annotated[Path | None, _file("--signers", "OpenSSH's allowed_signers.")] = None,
+    criteria: Annotated[Path | None, _file("--criteria", "Criteria that were agreed on.")] = None,
+    signed_by: Annotated[list[str] | None, _SIGNED_BY] = None,
+    cluster_id: Annotated[str | None, _CLUSTER_ID] = None,
+    machines: Annotated[Path | None, _file("--machines", "A machine id or a serial per line.")] = None,
+    report: Annotated[Path | None, _option("--report", "PATH", "Write the page of this release.")] = None,
 ) -> None:
     """Check the files and signatures of a document, and judge all of its evidence again.
 
-    Exit code 0: accepted, signed by known signers, and the same when judged again; 1: refused; 2: not
-    decided: no signature, an unknown or an expired key, a row without a result, or a folder that cannot be
-    read; 64: bad usage.
+    Exit code 0: accepted, signed by known signers, and the same when judged again; 1: refused, also where
+    criteria, cluster or machines are other ones than those that are given; 2: not decided: no signature, an
+    unknown or an expired key, a row without a result, or a folder that cannot be read; 64: bad usage.
     """
     from busbar.writing import write_whole
     from stacks.accept.package import document
     from stacks.accept.package.evidence import Evidence
 
-    found = document.verify(
-        folder, signers, agreed=criteria, signed_by=signed_by or (), cluster_id=cluster_id, machines=machines
-    )
+    asked: dict[str, Any] = {
+        "criteria": criteria, "signed_by": signed_by, "cluster_id": cluster_id, "machines": machines
+    }  # fmt: skip
+    found = document.verify(folder, signers, **asked)
     again = found.again
     [verdict] = [name for name, code in CODES.items() if code == found.exit_code]
     about = []
@@ -232,8 +221,7 @@ def verify(
     said += [f"not signed by {name}" for name in found.unsigned]
     said += [f"differs: {text}" for text in found.differences]
     said += [f"not as agreed: {text}" for text in found.refusals]
-    asked = {"criteria": criteria, "signed-by": signed_by, "cluster-id": cluster_id, "machines": machines}
-    if unasked := [f"--{name}" for name, value in asked.items() if not value]:
+    if unasked := [f"--{name.replace('_', '-')}" for name, value in asked.items() if not value]:
         said.append(f"nobody has asked: {', '.join(unasked)}")
     if report:
         write_whole(report, document.report(again, Evidence(folder), known))
@@ -291,12 +279,11 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
             raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
         progress(f"continuing {begun.run}, which began at {begun.began}")
         return begun
-    usual = contract.default(site)
     begun = Begun(
         run=f"accept-{secrets.token_hex(3)}", began=now(), busbar=release(), site=site,
-        rows=tuple(row.id for row in usual.rows), options=options,
+        rows=contract.offered(site), options=options,
     )  # fmt: skip
-    write_whole(folder / CRITERIA, text or contract.text(usual))
+    write_whole(folder / CRITERIA, text or contract.text(contract.default(site)))
     write_json(folder / FOLDER / RUN, begun)
     return begun
 

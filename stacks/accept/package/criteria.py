@@ -42,7 +42,7 @@ def possible(site: Site) -> dict[str, Row]:
                     measured=kind.measured,
                     threshold=kind.limit(pool) if kind.limit else None,
                     unit=kind.unit,
-                    source=kind.source.format(origin=pool.origins[collective or COLLECTIVES[0]]),
+                    source=kind.source.format(origin=pool.origin(collective or COLLECTIVES[0])),
                     # Without what is not known.
                     expected={key: value for key, value in expected if value},
                     required=is_required and (not collective or pool.expected_gbps[collective] is not None),

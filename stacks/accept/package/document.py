@@ -29,18 +29,9 @@ from busbar.text import listed
 from busbar.writing import write_whole
 from busbar.zstd import ZstdFile
 from stacks.accept.package import criteria as contract
+from stacks.accept.package import evidence as kept
 from stacks.accept.package import kinds
-from stacks.accept.package.evidence import (
-    FOLDER,
-    RUN,
-    Evidence,
-    Untrusted,
-    digest_of,
-    files_of,
-    or_none,
-    read_json,
-    sha256,
-)
+from stacks.accept.package.evidence import FOLDER, Evidence, Untrusted, files_of, or_none, sha256
 from stacks.accept.package.subjects import STAGES
 from stacks.accept.package.subjects.inventory import NO_VALUE
 from stacks.accept.package.subjects.nodes import known_of
@@ -87,8 +78,8 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
     said: set[str | None] = {each.also.simulated for each in reports.values()}
     versions, ended = dict[str, str](), [begun.began]
     for stage in STAGES:
-        if kept := evidence.stage(stage.name):
-            ended.append(kept.ended)
+        if done := evidence.stage(stage.name):
+            ended.append(done.ended)
         if printed := or_none(partial(evidence.printed, stage.name)):
             said |= {str(host.get("simulated") or "") for host in printed.hosts.values()}
         for pool in pools:
@@ -281,19 +272,19 @@ def verify(
     folder: Path,
     signers: Path | None,
     *,
-    agreed: Path | None = None,
-    signed_by: Sequence[str] = (),
+    criteria: Path | None = None,
+    signed_by: Sequence[str] | None = None,
     cluster_id: str | None = None,
     machines: Path | None = None,
 ) -> Verified:
     """Verify the document in FOLDER. Raises Untrusted, in one sentence, for a folder that is refused.
 
-    AGREED: the buyer's criteria. MACHINES: a file with the id of a machine, or the serial of it or of one of
+    CRITERIA: the buyer's. MACHINES: a file with the id of a machine, or the serial of it or of one of
     its parts, per line. Raises NoVerdict where the folder cannot be read.
     """
     files = files_of(folder)
     signatures = check_files(files)
-    stored = read_json(files[ACCEPTANCE])
+    stored = kept.read_json(files[ACCEPTANCE])
     if not isinstance(stored, dict):
         raise Untrusted(f"{ACCEPTANCE} is not a JSON object")
     if (schema := stored.get("schema")) != SCHEMA:
@@ -308,17 +299,17 @@ def verify(
         raise Untrusted(str(error)) from None
     same = stored.get("busbar") == again["busbar"] and begun.busbar == release()
     if same and (hidden := [each for each in contract.offered(begun.site) if each not in begun.rows]):
-        raise Untrusted(f"{FOLDER}/{RUN} hides rows of its release: {listed(hidden)}")
+        raise Untrusted(f"{FOLDER}/{kept.RUN} hides rows of its release: {listed(hidden)}")
     differences = _compare(stored, again, same=same)
     for path, text in texts.items() if same and not differences else ():
         if files[path].read_text(encoding="utf-8", errors="replace") != text:
             raise Untrusted(f"{path} is not what its evidence gives")
     found = [_signature(files[name], files[SUMS].read_bytes(), signers) for name in signatures]
     good = {each.principal for each in found if each.state == "good"}
-    unsigned = [name for name in signed_by if name not in good]
+    unsigned = [name for name in signed_by or () if name not in good]
     refusals: list[str] = []
-    if agreed:
-        refusals += contract.differences(contract.parse(agreed), contract.parse(folder / CRITERIA))
+    if criteria:
+        refusals += contract.differences(contract.parse(criteria), contract.parse(folder / CRITERIA))
     if cluster_id and again["cluster_id"] != cluster_id:
         refusals.append(f"the cluster has the id {again['cluster_id']}, expected {cluster_id}")
     refusals += _other_machines(machines, again["nodes"]) if machines else []
@@ -333,7 +324,7 @@ def _other_machines(file: Path, nodes: Mapping[str, Mapping[str, Any]]) -> Itera
         raise Misuse(f"{file}: {error}") from None
     # /etc/machine-id is kept as a digest.
     entries = {
-        entry: {entry.lower(), digest_of(entry)} for line in text.splitlines() if (entry := line.strip())
+        entry: {entry.lower(), kept.digest_of(entry)} for line in text.splitlines() if (entry := line.strip())
     }
     if not entries:
         raise Misuse(f"{file}: no machine is listed. Fix: a machine id or a serial per line")

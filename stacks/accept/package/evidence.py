@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -161,6 +163,11 @@ class Inventory(OfHosts[Told]):
 class Printed(OfHosts[dict[str, Any]]):
     """The output of a script of accept on hosts."""
 
+    def add(self, other: Printed) -> None:
+        """Take that of other hosts in."""
+        self.hosts.update(other.hosts)
+        self.failed.update(other.failed)
+
 
 class Machine(OutputModel):
     """A worker in a stage, by its machine id (as sha256) and boot id, and by the serials of its parts."""
@@ -278,9 +285,9 @@ class Evidence:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / FOLDER
         self.running: Stage | None = None
-        self._stages: dict[str, Stage | None] = {}
-        self._runs: dict[tuple[str, str], list[Runs]] = {}
         self._judged: dict[tuple[str, str, str], Judged] = {}
+        # Each is read once.
+        self._stage, self.runs = cache(self._read_stage), cache(self._read_runs)
 
     @cached_property
     def begun(self) -> Begun:
@@ -300,14 +307,12 @@ class Evidence:
 
     def stage(self, name: str) -> Stage | None:
         """A stage that has ended; None if it has not."""
-        if self.running and self.running.stage == name:
-            return self.running
-        if name in self._stages:
-            return self._stages[name]
+        return self.running if self.running and self.running.stage == name else self._stage(name)
+
+    def _read_stage(self, name: str) -> Stage | None:
         found = self.read(Stage, f"{name}/{STAGE}")
         if found and (found.stage != name or not self.begun.began <= found.began <= found.ended):
             raise Untrusted(f"{name}/{STAGE} is of {found.stage!r}, {found.began} to {found.ended}")
-        self._stages[name] = found
         return found
 
     @cached_property
@@ -381,11 +386,9 @@ class Evidence:
             self._judged[key] = Judged(verdict, record, runs)
         return self._judged[key]
 
-    def runs(self, stage: str, pool: str) -> list[Runs]:
+    def _read_runs(self, stage: str, pool: str) -> list[Runs]:
         """The runs on one or two nodes of a stage, judged again: those of its jobs, in order."""
-        if (stage, pool) not in self._runs:
-            self._runs[stage, pool] = [self._read_runs(stage, pool, part) for part in self.parts(stage, pool)]
-        return self._runs[stage, pool]
+        return [self._runs_of(stage, pool, part) for part in self.parts(stage, pool)]
 
     def results(self, pool: str, *stages: str) -> dict[Group, float | None]:
         """The results of all runs of these stages."""
@@ -396,7 +399,7 @@ class Evidence:
         """The names of the folders of the jobs of a stage, in order."""
         return sorted(path.name for path in (self.folder / stage / pool).glob("*/"))
 
-    def _read_runs(self, stage: str, pool: str, part: str) -> Runs:
+    def _runs_of(self, stage: str, pool: str, part: str) -> Runs:
         with self._opened(stage, pool, part) as (archive, where, record):
             if record is None:
                 raise Untrusted(f"{where} has no complete log")
@@ -411,8 +414,7 @@ class Evidence:
             for line in archive.log_lines():
                 log.line(line)
             self._know(f"{where}/{LOG}", pool, log.hcas)
-        found = {group: result.busbw for group, result in log.results.items()}
-        return Runs(found, log.hcas)
+        return Runs({group: result.busbw for group, result in log.results.items()}, log.hcas)
 
     @contextmanager
     def _opened(self, stage: str, pool: str, part: str) -> Iterator[tuple[Archive, str, Record | None]]:
@@ -510,6 +512,14 @@ def or_none(read: Callable[[], Each]) -> Each | None:
 def time_of(text: str) -> float:
     """The seconds since the epoch of a time of TIME's form. Raises ValueError."""
     return datetime.strptime(text, TIME).replace(tzinfo=UTC).timestamp()
+
+
+def unpacked(text: object, most: int) -> bytes:
+    """What a script has packed with gzip and base64, read until it is above MOST. Raises NoVerdict."""
+    try:
+        return zlib.decompressobj(31).decompress(base64.b64decode(str(text), validate=True), most + 1)
+    except (ValueError, zlib.error) as error:
+        raise NoVerdict(f"the output of a host cannot be unpacked: {error}") from None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -71,11 +71,6 @@ class Running:
         return cluster_api(self.file, self.cluster)
 
     @property
-    def run(self) -> str:
-        """The name of the run."""
-        return self.begun.run
-
-    @property
     def pools(self) -> Mapping[str, Pool]:
         """The pools with workers that are not in quarantine."""
         return {name: pool for name, pool in self.begun.site.pools.items() if pool.workers}
@@ -114,7 +109,7 @@ class Running:
 
         found = {host.name: each for host, each in zip(chosen, asyncio.run(ask()), strict=True)}
         return Printed(
-            run=self.run,
+            run=self.begun.run,
             hosts={name: each for name, each in found.items() if not isinstance(each, str)},
             failed={name: each for name, each in found.items() if isinstance(each, str)},
         )
@@ -125,7 +120,7 @@ class Running:
         if self.logs_in:
             printed = self.on_hosts(workers, "ask", ASK_SECONDS, script="inventory")
             known = {name: Parts.model_validate(each).identity for name, each in printed.hosts.items()}
-            return Machines(run=self.run, at=at, hosts=known, failed=printed.failed)
+            return Machines(run=self.begun.run, at=at, hosts=known, failed=printed.failed)
         known, failed = {}, {name: f"{name}: its Node has no machine id" for name in workers}
         for node in self.api.list("/api/v1/nodes"):
             name, info = node["metadata"]["name"], (node.get("status") or {}).get("nodeInfo") or {}
@@ -133,7 +128,7 @@ class Running:
                 machine = kept.digest_of(info["machineID"])
                 known[name] = Machine(machine=machine, boot=info.get("bootID") or "")
                 del failed[name]
-        return Machines(run=self.run, at=at, hosts=known, failed=failed)
+        return Machines(run=self.begun.run, at=at, hosts=known, failed=failed)
 
     def clean_up(self, *jobs: str) -> None:
         """Remove the jobs that a killed process may have left, by the begin of their names."""
@@ -183,7 +178,7 @@ class Running:
     def free_nodes(self, pool: str, **how: Any) -> tuple[str, ...]:
         """The nodes of the pool whose GPUs are free. HOW: `nodes` and `wait`, as in `plan`."""
         validation = validation_of(self.cluster.validation_of(pool))
-        return tuple(self.plan(pool, f"{self.run}-free", validation, **how).job.nodes)
+        return tuple(self.plan(pool, f"{self.begun.run}-free", validation, **how).job.nodes)
 
     def measure(self, plan: Plan, folder: Path, say: Callable[[str], None] | None = None, **how: Any) -> None:
         """Run a job, and keep its log and record in FOLDER. HOW, and what is raised: as `measure`."""
@@ -200,7 +195,7 @@ class Planned:
 
     It gets no pool without workers. `seconds`: planned for a number of nodes on a healthy cluster.
     `continues`: an interrupted one goes on from what it has kept, and its time counts from the begin of the
-    run. `logs_in`: it needs a login to the hosts.
+    run. `logs_in`: it needs a login to the hosts. `option`: without this one of the command it is not run.
     """
 
     name: str
@@ -209,6 +204,7 @@ class Planned:
     seconds: Callable[[int], int]
     continues: bool = False
     logs_in: bool = False
+    option: str = ""
 
 
 def run_stage(planned: Planned, on: Running) -> None:
@@ -227,12 +223,14 @@ def run_stage(planned: Planned, on: Running) -> None:
             kept.write_json(folder / f"machines-{asked:03}.json.zst", on.ask_machines(at))
         if planned.logs_in and not on.logs_in:
             notes = dict.fromkeys(pools, "no login")
+        elif planned.option and planned.option not in on.begun.options:
+            notes = dict.fromkeys(pools, f"no --{planned.option} is given")
         elif on.pools:
             notes |= planned.run(on)
     except NoVerdict as error:
         raise NoVerdict(f"stage {planned.name}: {error}; the same command continues here") from error
     began = on.begun.began if planned.continues else at
-    ended = kept.Stage(run=on.run, stage=planned.name, began=began, ended=now(), notes=notes)
+    ended = kept.Stage(run=on.begun.run, stage=planned.name, began=began, ended=now(), notes=notes)
     kept.write_json(folder / kept.STAGE, ended)
 
 

@@ -69,12 +69,8 @@ class Pool(OutputModel):
         found = given.bounds(collective).expected
         return None if found is None else round(found, 3)
 
-    @cached_property
-    def origins(self) -> dict[str, str]:
-        """Collective -> the origin of its expected busbw."""
-        return {each: self._origin(each) for each in COLLECTIVES}
-
-    def _origin(self, collective: str) -> str:
+    def origin(self, collective: str) -> str:
+        """The origin of the expected busbw."""
         profile = self.expectation.get("profile")
         base = f"profile {profile}" if profile else "GPUs and rails of the pool"
         usual = self._expected(collective, expected_by_collective={})

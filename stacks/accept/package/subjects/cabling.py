@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import NamedTuple
 from busbar.exits import NoVerdict
 from busbar.preflight.network_checks import choose_rails
 from busbar.text import counted, listed
-from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Told, Untrusted, write_json
+from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Told, Untrusted, unpacked, write_json
 from stacks.accept.package.kinds import Finding, Question, kind
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool
@@ -381,21 +379,14 @@ def discover(on: Running) -> Printed:
         found = on.on_hosts([name], "fabric", SECONDS)
         printed = found.hosts.get(name, {})
         if printed and not printed.get("error"):
-            return found.model_copy(update={"hosts": {name: {**printed, "text": _text(printed)}}})
+            text = unpacked(printed.get("text"), MAX_TEXT)
+            if len(text) > MAX_TEXT:
+                raise NoVerdict(f"ibnetdiscover printed more than {MAX_TEXT >> 20} MiB")
+            return found.model_copy(
+                update={"hosts": {name: {**printed, "text": text.decode(errors="replace")}}}
+            )
         why = found.failed.get(name) or f"{name}: {printed.get('error')}"
     raise NoVerdict(why)
-
-
-def _text(printed: dict[str, object]) -> str:
-    """The text, in bounded memory."""
-    try:
-        data = base64.b64decode(str(printed.get("text")), validate=True)
-        text = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, MAX_TEXT + 1)
-    except (ValueError, zlib.error) as error:
-        raise NoVerdict(f"the output of ibnetdiscover cannot be unpacked: {error}") from None
-    if len(text) > MAX_TEXT:
-        raise NoVerdict(f"ibnetdiscover printed more than {MAX_TEXT >> 20} MiB")
-    return text.decode(errors="replace")
 
 
 def cabling(on: Running) -> dict[str, str]:

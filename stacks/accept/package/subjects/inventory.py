@@ -233,7 +233,7 @@ def ask_workers(on: Running) -> Inventory:
     answers = asyncio.run(query_all(on.spec.login, chosen, ask))
     reports = {name: each.report for name, each in answers.items() if isinstance(each, Answer)}
     found = Inventory(
-        run=on.run,
+        run=on.begun.run,
         hosts={name: Told.model_validate(each.model_dump()) for name, each in reports.items()},
         failed={n: f"{n}: {each.what}" for n, each in answers.items() if isinstance(each, finding.Finding)},
     )

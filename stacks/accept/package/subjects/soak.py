@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import zlib
 from array import array
 from bisect import bisect, bisect_left
 from collections import Counter
@@ -13,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from statistics import NormalDist, median, pstdev
 from typing import Any
 
@@ -240,13 +239,11 @@ def worst_hour(events: Iterable[Event]) -> tuple[int, str]:
         by_key.setdefault(each.key, []).append(each)
     worst = (0, "")
     for key, found in by_key.items():
-        first = total = 0
-        for each in found:
-            total += each.amount
-            while found[first].at <= each.at - 3600:
-                total -= found[first].amount
-                first += 1
-            worst = max(worst, (total, key))
+        times, totals = [each.at for each in found], [0, *accumulate(each.amount for each in found)]
+        hours = (
+            total - totals[bisect(times, at - 3600)] for at, total in zip(times, totals[1:], strict=True)
+        )
+        worst = max(worst, (max(hours), key))
     return worst
 
 
@@ -273,13 +270,10 @@ def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
     return found
 
 
-Change = tuple[str, str, str, int]
-"""A change of a value: kind, key, text, amount."""
-
-
-def _changes(key: str, now: Any, before: Any) -> Iterator[Change]:
+def _changes(key: str, now: Any, before: Any) -> Iterator[tuple[Any, ...]]:
+    """The fields of an Event after its time, of each change of a value."""
     if key == "k3s" and before not in (None, now):
-        yield "reboots", "k3s", "K3s restarted", 1
+        yield "reboots", "k3s", "K3s restarted"
     elif key == "ports":
         yield from _ports(now, before)
     elif key == "gpus":
@@ -288,10 +282,10 @@ def _changes(key: str, now: Any, before: Any) -> Iterator[Change]:
         old, new = (text.splitlines() if isinstance(text, str) else text for text in (before, now))
         what = "NVLink errors: " if key == "nvlink" else ""
         for line in sorted({*new} - {*old}):
-            yield "gpus", str(line)[:120], f"{what}{str(line).strip()[:200]}", 1
+            yield "gpus", str(line)[:120], f"{what}{str(line).strip()[:200]}"
 
 
-def _ports(now: Any, before: Any) -> Iterator[Change]:
+def _ports(now: Any, before: Any) -> Iterator[tuple[Any, ...]]:
     """Counters that are not 0, as preflight reports them. One that is lower than before was cleared."""
     former = {(each["hca"], each["port"], each["counter"]): int(each["value"]) for each in before or ()}
     for each in now:
@@ -300,22 +294,22 @@ def _ports(now: Any, before: Any) -> Iterator[Change]:
         old = former.get((each["hca"], each["port"], counter), 0)
         grown = value - old if value >= old else value
         if before is None and value == SATURATED.get(counter):
-            yield "saturated", key, f"{key} is {value}, its maximum", 1
+            yield "saturated", key, f"{key} is {value}, its maximum"
         elif before is not None and grown:
             kind = "links" if counter == "link_downed" or counter in NEVER else "counters"
             yield kind, key, f"{key} grew by {grown}", grown
 
 
-def _gpus(now: Any, before: Any) -> Iterator[Change]:
+def _gpus(now: Any, before: Any) -> Iterator[tuple[Any, ...]]:
     """[PCI address, uncorrected ECC errors, bits of reasons for throttling], each null where unread."""
     former = {bus: (errors, bits) for bus, errors, bits in before or ()}
     for bus, errors, bits in now:
         old_errors, old_bits = former.get(bus, (None, 0))
         if old_errors is not None and errors is not None and int(errors) > int(old_errors):
-            yield "gpus", f"ecc {bus}", f"GPU {bus} has {int(errors)} uncorrected ECC errors", 1
+            yield "gpus", f"ecc {bus}", f"GPU {bus} has {int(errors)} uncorrected ECC errors"
         for bit, reason in THROTTLED.items():
             if int(bits or 0) & bit & ~int(old_bits or 0):
-                yield "throttling", f"{bus} {reason}", f"GPU {bus} is throttled: {reason}", 1
+                yield "throttling", f"{bus} {reason}", f"GPU {bus} is throttled: {reason}"
 
 
 # A wobble of 5 % is searched for at half of it: a threshold on the fault finds half of them. An interval that
@@ -374,12 +368,11 @@ def _wobble(asked: Question) -> Finding:
     lowest = 1 - min(values) / median(values)
     if lowest > LOWEST_PERCENT / 100:
         loss, first, length = lowest, values.index(min(values)), 1
-    worst = intervals[first]
+    worst, last = intervals[first], intervals[first + length - 1]
     text = f"{loss:.1%} in {counted(length, 'interval')} from {_at(worst.at)}, at a spread of {deviation:.2%}"
-    end = intervals[first + length - 1].at + worst.span
-    seen = _soak_of(asked).events(worst.at, end) if loss > low else []
-    meanwhile = f"; meanwhile {sentences(seen, 2)}" if seen else ""
-    return Finding("pass", f"{text}{meanwhile}", round(100 * loss, 2))
+    if loss > low and (seen := _soak_of(asked).events(worst.at, last.at + last.span)):
+        text += f"; meanwhile {sentences(seen, 2)}"
+    return Finding("pass", text, round(100 * loss, 2))
 
 
 @_below(
@@ -538,7 +531,7 @@ def _soak(on: Running, pool: str, iterations: int) -> None:
     wanted, evidence = on.pools[pool], Evidence(on.folder)
     asked = 3600 * wanted.soak_hours
     while True:
-        evidence.running = kept.Stage(run=on.run, stage=SOAK, began=on.begun.began, ended=now())
+        evidence.running = kept.Stage(run=on.begun.run, stage=SOAK, began=on.begun.began, ended=now())
         soak = Soak(evidence, pool)
         try:
             jobs, intervals, watched = soak.segments, soak.intervals, soak.watched
@@ -557,13 +550,13 @@ def _soak(on: Running, pool: str, iterations: int) -> None:
         segment = last if last and not last.ended else None
         if segment is None:
             runs = runs_of(len(wanted.workers) * wanted.required.gpus, left)
-            segment = Segment(run=on.run, nodes=(), runs=runs, iterations=iterations)
+            segment = Segment(run=on.begun.run, nodes=(), runs=runs, iterations=iterations)
         limit = round(START_SECONDS + segment.runs * (1.5 * INTERVAL_SECONDS + RUN_SECONDS))
         _sample(on, pool, "start", LIMIT_SECONDS=str(2 * limit), SAMPLE_SECONDS=str(SAMPLE_SECONDS))
         _run(on, pool, f"{len(ended):03}", segment, limit)
         for name, facts in _sample(on, pool, "fetch").items():
             # The files that were fetched before are kept for a host that is not responding.
-            if text := zlib.decompressobj(31).decompress(base64.b64decode(facts["samples"]), MOST_BYTES):
+            if text := kept.unpacked(facts["samples"], MOST_BYTES):
                 kept.write_packed(on.at(SOAK) / pool / f"{name}{SAMPLES}", text)
     # A process that was killed after the end of a job has left it.
     on.clean_up(on.begun.job(SOAK, pool))
@@ -609,7 +602,9 @@ def _run(on: Running, pool: str, part: str, segment: Segment, limit: int) -> Non
 
 def _sample(on: Running, pool: str, verb: str, **values: str) -> dict[str, dict[str, Any]]:
     """Run the sampler's script on the workers of a pool. Returns the facts of those that have run it."""
-    found = on.on_hosts(on.pools[pool].workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.run, **values)
+    found = on.on_hosts(
+        on.pools[pool].workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.begun.run, **values
+    )
     if found.failed:
         on.say(f"warning: sampler: {verb}: {sentences([*found.failed.values()], 3)}")
     return found.hosts

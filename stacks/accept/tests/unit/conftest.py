@@ -34,7 +34,7 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> None:
             for name in workers
             if name.rpartition("-")[2].isdecimal()
         }
-        return Machines(run=on.run, at=at, hosts=hosts)
+        return Machines(run=on.begun.run, at=at, hosts=hosts)
 
     monkeypatch.setattr(running.Running, "ask_machines", answers)
 

@@ -37,7 +37,7 @@ from stacks.accept.package.site import COLLECTIVES, Site, validation_of
 from stacks.accept.package.subjects import STAGES
 from stacks.accept.package.subjects.cabling import End, Fabric, write_design
 from stacks.accept.package.subjects.collectives import RUNS
-from stacks.accept.package.subjects.paths import PATHS, Paths
+from stacks.accept.package.subjects.optional import PATHS_FILE, Paths
 from stacks.accept.package.subjects.soak import SAMPLES
 from stacks.accept.tests.net import Net
 from stacks.training.tests.unit import made as proof
@@ -235,7 +235,7 @@ def paths(folder: Path, change: Callable[[Found], object] = lambda found: None) 
             about = {"host": name, "memory": memory, "gpu": "0000:1b:00.0", "peer": peer, "gbps": 392.0}
             found.take([RailPath.model_validate({"rail": rail, **about}) for rail in found.rails[name]])
     change(found)
-    kept.write_json(folder / kept.FOLDER / "paths" / PATHS, Paths(run=RUN_NAME, pools={"h100": found}))
+    kept.write_json(folder / kept.FOLDER / "paths" / PATHS_FILE, Paths(run=RUN_NAME, pools={"h100": found}))
 
 
 def soak_log(hosts: list[str], values: Sequence[float], seconds: float = 300.5) -> str:

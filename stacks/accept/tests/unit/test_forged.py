@@ -291,7 +291,7 @@ def test_a_folder_that_was_changed_is_not_accepted_and_the_reason_is_named(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(document, "MAX_UNPACKED", 2 << 20)
     change(signed)
-    found, text = how(signed, keys, agreed=criteria)
+    found, text = how(signed, keys, criteria=criteria)
     assert (found, why in text) == (code, True), text
 
 
@@ -340,7 +340,7 @@ def test_who_signs_and_which_machines_it_is_about_are_asked(
     if "machines" in given:
         (tmp_path / "bought").write_text(given["machines"])
         given = {**given, "machines": tmp_path / "bought"}
-    found = as_it_is(signed, keys, agreed=criteria, **given)
+    found = as_it_is(signed, keys, criteria=criteria, **given)
     assert (found[0], why in found[1]) == (code, True), found[1]
 
 
@@ -352,7 +352,7 @@ def test_another_release_cannot_hide_a_row_in_silence(written: Path, keys: Path,
     """It has no row on ECC, and evidence on which this one would fail."""
     hidden = edit(RUN, lambda run: run["rows"].remove(ECC))
     both(other_release, without_ecc, hidden, taken_out(ECC))(written)
-    code, text = written_again(written, keys, agreed=criteria)
+    code, text = written_again(written, keys, criteria=criteria)
     assert (code, f"{ECC}: agreed on, not in the folder" in text) == (1, True)
     done = busbar("accept", "verify", str(written), "--signers", str(keys / "signers"))
     assert (done.exit_code, "(1 taken out" in done.stdout.splitlines()[0]) == (0, True)

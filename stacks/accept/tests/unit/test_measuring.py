@@ -19,7 +19,7 @@ from stacks.accept.package import commands
 from stacks.accept.package.criteria import default
 from stacks.accept.package.evidence import Evidence, Inventory, Printed
 from stacks.accept.package.running import Running, run_stage
-from stacks.accept.package.subjects import cabling, paths, storage, stress, training
+from stacks.accept.package.subjects import cabling, optional, stress
 from stacks.accept.package.subjects.cabling import read_design
 from stacks.accept.package.subjects.stress import DCGM_IMAGE
 from stacks.accept.tests.net import Net
@@ -45,7 +45,7 @@ class Hosts:
         found = {name: self.answers.get(name, self.answers.get("all", {})).get(verb, {}) for name in names}
         failed = {name: each for name, each in found.items() if isinstance(each, str)}
         hosts = {name: each for name, each in found.items() if name not in failed}
-        return Printed(run=on.run, hosts=hosts, failed=failed)
+        return Printed(run=on.begun.run, hosts=hosts, failed=failed)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_cabling_as_built_is_printed_as_a_design_or_the_command_says_why_not
 ) -> None:
     hosts.answers = {"all": {"fabric": answer}}
     reports: Any = {f"worker-{number}": made.host(number) for number in (1, 2)}
-    monkeypatch.setattr(cabling, "ask_workers", lambda on: Inventory(run=on.run, hosts=reports))
+    monkeypatch.setattr(cabling, "ask_workers", lambda on: Inventory(run=on.begun.run, hosts=reports))
     done = busbar("accept", "cabling", "prod")
     assert (done.exit_code, why in " ".join(done.stderr.split())) == (code, True)
     assert done.stdout == ("" if code else made.design(made.cabling()))
@@ -178,8 +178,8 @@ def test_without_dcgm_on_any_node_the_stress_is_not_run_and_the_package_is_named
     monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS)
     run_stage(stress.STAGE, on)
     found = made.result(on.folder, "stress.h100.diag")
-    expected = "no DCGM: dcgmi is not installed (package datacenter-gpu-manager-4-core)"
-    assert (found.result, found.reason) == ("not run", expected)
+    missing = "dcgmi is not installed (package datacenter-gpu-manager-4-core)"
+    assert (found.result, found.reason) == ("not run", f"worker-1: {missing}; worker-2: {missing}")
 
 
 @pytest.mark.parametrize(("freed", "idle"), [(100, False), (None, False), (None, True)])
@@ -200,29 +200,29 @@ def test_the_paths_wait_for_devices_that_pods_hold_and_an_idle_run_takes_the_fre
     on = replace(on, begun=on.begun.model_copy(update={"site": site}))
     on.__dict__["api"] = cluster
     on.__dict__["spec"] = None
-    monkeypatch.setattr(paths, "measure_paths", measure)
+    monkeypatch.setattr(optional, "measure_paths", measure)
     cluster.hold(holder("worker-2", "train", 1, HCA))
     if freed:
         clock: Any = on.clock
         clock.at(freed, lambda: cluster.objects.pop("/api/v1/namespaces/ml/pods/train"))
     if freed or idle:
-        run_stage(paths.STAGE, on)
+        run_stage(optional.PATHS, on)
         assert measured == [["worker-1", "worker-3"] if idle else ["worker-1", "worker-2", "worker-3"]]
     else:
         with pytest.raises(NoVerdict, match=r"timed out after 180 s: .*in use: ml/train on worker-2"):
-            run_stage(paths.STAGE, on)
+            run_stage(optional.PATHS, on)
         assert (measured, Evidence(on.folder).stage("paths")) == ([], None)
 
 
-CLEARED = [("clear", FIRST), ("mount", FIRST), ("mount", made.WORKERS), ("clear", FIRST)]
+CLEARED = [("clear", FIRST), ("mounted", FIRST), ("mounted", made.WORKERS), ("clear", FIRST)]
 
 
 @pytest.mark.parametrize(
     ("second", "asked", "result", "reason"),
     [
         (
-            made.stored(), [*CLEARED[:3], ("fio", FIRST), ("fio", made.WORKERS), *CLEARED[3:]], "pass",
-            "/mnt/data 10.0.0.5:/data nfs4 on 2 nodes",
+            made.stored(), [*CLEARED[:3], ("storage", FIRST), ("storage", made.WORKERS), CLEARED[3]],
+            "pass", "/mnt/data 10.0.0.5:/data nfs4 on 2 nodes",
         ),
         (
             {"mount": "", "free_bytes": 0, "seen": ""}, CLEARED, "fail", "worker-2: the folder is not there"
@@ -233,9 +233,9 @@ CLEARED = [("clear", FIRST), ("mount", FIRST), ("mount", made.WORKERS), ("clear"
 def test_storage_is_measured_on_one_node_and_on_all_where_the_folder_is_the_same(
     on: Running, hosts: Hosts, second: Any, asked: list[Any], result: str, reason: str
 ) -> None:
-    hosts.answers = {"all": {"mount": made.stored(), "fio": made.fio()}}
-    hosts.answers["worker-2"] = {"mount": second, "fio": made.fio()}
-    run_stage(storage.STAGE, on)
+    hosts.answers = {"all": {"mounted": made.stored(), "storage": made.fio()}}
+    hosts.answers["worker-2"] = {"mounted": second, "storage": made.fio()}
+    run_stage(optional.STORAGE, on)
     assert hosts.asked == asked
     found = made.result(on.folder, "storage.h100.mount")
     assert (found.result, found.reason) == (result, reason)
@@ -243,8 +243,8 @@ def test_storage_is_measured_on_one_node_and_on_all_where_the_folder_is_the_same
 
 
 def test_without_a_folder_the_storage_is_not_run(on: Running) -> None:
-    run_stage(storage.STAGE, replace(on, begun=made.begun(on.folder)))
-    assert "--storage PATH" in made.result(on.folder, "storage.h100.read").reason
+    run_stage(optional.STORAGE, replace(on, begun=made.begun(on.folder)))
+    assert "no --storage" in made.result(on.folder, "storage.h100.read").reason
 
 
 @pytest.mark.parametrize("path", ["mnt/data", "/", "//", "/mnt/\ndata"])
@@ -259,7 +259,7 @@ PROOF = "training.h100.proof"
 def test_the_proof_of_a_training_run_is_copied_and_judged_again(
     tmp_path: Path,
 ) -> None:
-    run_stage(training.STAGE, made.running(tmp_path, training=str(made.training(tmp_path / "proof"))))
+    run_stage(optional.TRAINING, made.running(tmp_path, training=str(made.training(tmp_path / "proof"))))
     found = made.result(tmp_path / "run", PROOF)
     reason = "0.02 s per step on 2 nodes, all-reduce of gradients 390.2 GB/s"
     assert (found.result, found.reason) == ("pass", reason)
@@ -268,8 +268,8 @@ def test_the_proof_of_a_training_run_is_copied_and_judged_again(
 
 
 def test_without_a_folder_the_training_run_was_not_run(tmp_path: Path) -> None:
-    run_stage(training.STAGE, made.running(tmp_path))
-    made.judged(tmp_path / "run", PROOF, "not run", "--training FOLDER")
+    run_stage(optional.TRAINING, made.running(tmp_path))
+    made.judged(tmp_path / "run", PROOF, "not run", "no --training")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_proof_that_is_none_of_this_run_ends_the_stage(
     if change:
         made.training(tmp_path / "proof", lambda source: source.update(change))
     with pytest.raises(NoVerdict, match=why):
-        run_stage(training.STAGE, made.running(tmp_path, training=str(tmp_path / "proof")))
+        run_stage(optional.TRAINING, made.running(tmp_path, training=str(tmp_path / "proof")))
     assert Evidence(tmp_path / "run").stage("training") is None
 
 
@@ -317,17 +317,17 @@ def test_the_script_tells_why_the_tool_failed_and_names_the_package_of_one_that_
 
 
 def test_a_file_of_one_host_is_seen_in_the_folder_and_is_cleared(tmp_path: Path) -> None:
-    assert script("mount_of", tmp_path)["seen"] == ""
-    assert script("mount_of", tmp_path, LEAVE="true")["seen"] == "accept-1"
-    found = script("mount_of", tmp_path)
+    assert script("mounted", tmp_path)["seen"] == ""
+    assert script("mounted", tmp_path, LEAVE="true")["seen"] == "accept-1"
+    found = script("mounted", tmp_path)
     assert (found["seen"], found["free_bytes"] > 0, len(found["mount"].split())) == ("accept-1", True, 3)
-    assert script("VERB=clear; begin() { :; }; main", tmp_path) == {}
+    assert script("clear", tmp_path) == {}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert script("mount_of", missing, LEAVE="true") == {"mount": "", "free_bytes": 0, "seen": ""}
+    assert script("mounted", missing, LEAVE="true") == {"mount": "", "free_bytes": 0, "seen": ""}
     assert not missing.exists()
 
 
@@ -440,7 +440,7 @@ def test_an_image_without_dcgmi_is_not_run(in_pods: Running, nodes: Nodes) -> No
     nodes.status = dict.fromkeys(made.WORKERS, ended(printed))
     run_stage(stress.STAGE, in_pods)
     found = made.result(in_pods.folder, DIAG)
-    is_named = found.reason.startswith(f"no DCGM in {IMAGE}: dcgmi is not installed")
+    is_named = found.reason.startswith("worker-1: dcgmi is not installed")
     assert (found.result, is_named) == ("not run", True), found.reason
 
 
