@@ -150,7 +150,8 @@ def _tests(
 ) -> list[_Test[Part]]:
     """The parts, the slowest first. The lowest ones are compared with runs in which they had no part."""
     runs, level = _by_part(left, parts), _levels(left, parts)
-    usual = statistics.median(level.values()) if level else 1.0
+    # Where most runs gave nothing, no part is slower than usual.
+    usual = statistics.median(level.values() or [1.0]) or 1.0
     good = {part for part, share in level.items() if share >= SLOW * usual}
     spread = _spread([share for group, share in left.items() if good.issuperset(parts[group])])
     found: list[_Test[Part]] = []

@@ -6,6 +6,7 @@ confirmed when that median is bad. What most nodes of a rail group have in commo
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -107,7 +108,7 @@ class _Runs:
         return self.share.get(group, GOOD) < GOOD
 
     def median(self, groups: Iterable[Group]) -> float:
-        return statistics.median_high(self.share[group] for group in groups)
+        return statistics.median_high([self.share[group] for group in groups] or [math.inf])
 
     def slow_alone(self) -> list[str]:
         """Nodes of which every run alone was bad."""
@@ -137,7 +138,9 @@ class _Runs:
         level, slower = (peers.level, peers.slow) if peers else ({}, {})
         # The better of two runs of a rail that is as slow as all others of its node is bad by chance.
         bad = {*(rail for rail in unfit if level.get(rail, 0.0) < SLOW), *slower}
-        whole = len(unfit) > MOST * len(best) or self.median(pairs) < OF_ITS_RAIL * slowest
+        # Pairs that only their peers show to be slow have no share where nothing is expected.
+        of_pairs = self.median(group for group in pairs if group in self.share)
+        whole = len(unfit) > MOST * len(best) or of_pairs < OF_ITS_RAIL * slowest
         return () if whole else tuple(sorted(bad)), whole or (bool(unfit) and not bad)
 
     def best_rails(self, node: str) -> dict[int, float]:

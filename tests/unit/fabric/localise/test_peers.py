@@ -80,6 +80,12 @@ def test_slow_ones_are_found_where_everything_is_slower_than_expected() -> None:
     assert named(found) == [("node", ("su0-1",), ())]
 
 
+def test_a_slow_node_is_found_by_its_peers_where_nothing_is_expected() -> None:
+    fabric = Fabric.of(8)
+    fabric.nodes["su0-1"] = 0.8
+    assert named(fabric.diagnose(expected={})) == [("node", ("su0-1",), ())]
+
+
 def runs_of(fabric: Fabric, luck: Luck) -> dict[str, int]:
     known = fabric.known_after("B", luck=luck)
     pairs = [group for group in known.results if group.stage == "B" and len(group.nodes) == 2]
@@ -113,6 +119,13 @@ def test_a_spread_that_is_too_wide_leaves_it_open() -> None:
 
 def test_two_nodes_have_no_peers() -> None:
     assert unclear_after(Fabric.of(2), normal(1, 0.01)).unclear == {"su0-0": 0, "su0-1": 0}
+
+
+def test_where_no_second_run_gives_a_number_it_is_left_open() -> None:
+    pairs = (("a", "b"), ("a", "c"))
+    first = {Group("A", number, "in_group", pair): 390.0 for number, pair in enumerate(pairs)}
+    again = dict.fromkeys([Group("B", number, "in_group", pair) for number, pair in enumerate(pairs)])
+    assert score(Known({**first, **again}, EXPECTED), {}).unclear == dict.fromkeys("abc", 0)
 
 
 def test_results_below_1_gbps_are_too_coarse() -> None:
