@@ -85,16 +85,18 @@ def run(
     Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job or a Node is missing, or
     a pass that could not be removed; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     """
-    given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
-    given["expected_busbw_gbps"] = expected_busbw
+    given = {
+        "profile": profile,
+        "transport": transport,
+        "image": image,
+        "expected_busbw_gbps": expected_busbw,
+    }
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import LeftBehind, Request, measure, plan, read_facts, require_rights
     from busbar.judge.archive import REPORT
     from busbar.judge.nccl.report.terminal import verdict_text
     from busbar.kube.wait import SystemClock
 
-    in_file = read_settings(settings)
-    options = {key: value for key, value in given.items() if value is not None}
     asked = Request(
         nodes=nodes,
         expect_nodes=expect_nodes,
@@ -103,8 +105,8 @@ def run(
         rails=rails,
         rate_gbps=rate_gbps,
         namespace=namespace,
-        validation=in_file | options,
-        of_file=dict.fromkeys({*in_file} - {*options}, str(settings)),
+        validation=read_settings(settings)
+        | {key: value for key, value in given.items() if value is not None},
     )
     name = new_run()
     if not dry_run:

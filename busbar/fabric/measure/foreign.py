@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from busbar.config import Validation, section
 from busbar.config.cluster import DEFAULT_TRANSPORT, HCA_RESOURCE, Gpus, Hardware
 from busbar.fabric.measure.plan import (
-    MAX_NAMES,
+    MAX_LINES,
     CannotMeasure,
     Facts,
     Plan,
@@ -54,25 +54,21 @@ def require_rights(api: Api, namespace: str | None) -> None:
     Raises ApiError if the API does not tell the permissions.
     """
     inside = _IN_NAMESPACE if namespace else {**_OWN_NAMESPACE, **_IN_NAMESPACE}
-    missing = [*_missing(api, _IN_CLUSTER, ""), *_missing(api, inside, namespace or "")]
-    if not missing:
-        return
-    where = f"in namespace {namespace}" if namespace else "in all namespaces"
-    roles = "Role and ClusterRole of `busbar docs measuring Rights`"
-    fix = f"apply the {roles}" if namespace else f"--namespace NAME, one with the {roles}"
-    lines = "".join(f"\n  {each}" for each in missing)
-    raise CannotMeasure([f"rights of a run {where} are missing; nothing was created:{lines}\nFix: {fix}"])
-
-
-def _missing(api: Api, rights: _Rights, namespace: str) -> Iterator[str]:
-    for name, verbs in rights.items():
-        resource, _, group = name.partition(".")
-        kind, _, subresource = resource.partition("/")
-        for verb in verbs:
-            asked = {"verb": verb, "group": group, "resource": kind, "namespace": namespace}
+    missing = ""
+    for rights, where in ((_IN_CLUSTER, ""), (inside, namespace or "")):
+        for name, verb in ((name, verb) for name, verbs in rights.items() for verb in verbs):
+            resource, _, group = name.partition(".")
+            kind, _, subresource = resource.partition("/")
+            asked = {"verb": verb, "group": group, "resource": kind, "namespace": where}
             spec = {"resourceAttributes": {**asked, "subresource": subresource}}
             if not api.create(_REVIEWS, {**_REVIEW, "spec": spec})["status"]["allowed"]:
-                yield f"{name}: {verb}"
+                missing += f"\n  {name}: {verb}"
+    if missing:
+        where = f"in namespace {namespace}" if namespace else "in all namespaces"
+        roles = "Role and ClusterRole of `busbar docs measuring Rights`"
+        fix = f"apply the {roles}" if namespace else f"--namespace NAME, one with the {roles}"
+        found = f"rights of a run {where} are missing; nothing was created:{missing}\nFix: {fix}"
+        raise CannotMeasure([found])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +77,8 @@ class Request:
 
     `nodes`: a label selector, or names with commas. `expect_nodes`: number that must be measured. `hcas`:
     extended resource -> units of a worker pod. `rate_gbps`: of one rail. `namespace`: an existing one.
-    `validation`: keys of `validation` in `busbar:cluster`. `of_file`: key of these -> the file that has it.
-    `project`: the folder in which `validation.topology_file` is.
+    `validation`: keys of `validation` in `busbar:cluster`. `project`: the folder in which
+    `validation.topology_file` is.
     """
 
     nodes: str | None = None
@@ -93,7 +89,6 @@ class Request:
     rate_gbps: float | None = None
     namespace: str | None = None
     validation: Mapping[str, Any] = field(default_factory=dict)
-    of_file: Mapping[str, str] = field(default_factory=dict)
     project: Path = Path()
 
 
@@ -131,7 +126,7 @@ class _Reader:
         profile = self._profile(gpus)
         transport = self._first(
             "transport",
-            (self._given.get("transport"), self._source("transport", "--transport")),
+            (self._given.get("transport"), "given"),
             (profile and profile.transport, "profile"),
             (DEFAULT_TRANSPORT, _DEFAULT),
         )
@@ -170,10 +165,6 @@ class _Reader:
                 return value
         return None
 
-    def _source(self, key: str, otherwise: str) -> str:
-        """The file of settings that has a key of `validation`, else `otherwise`."""
-        return self._request.of_file.get(key, otherwise)
-
     def _chosen(self) -> list[GpuNode]:
         """The Nodes to measure. Raises CannotMeasure without any."""
         asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
@@ -201,7 +192,7 @@ class _Reader:
     def _wrong_number(self, chosen: Sequence[str], missing: Sequence[str]) -> list[str]:
         """Why a pass on the chosen Nodes would not be about the requested ones."""
         asked, expected, count = self._request.nodes, self._request.expect_nodes, len(chosen)
-        allow = f"--nodes {','.join(chosen) if count <= MAX_NAMES else 'NAMES'}, or --expect-nodes {count}"
+        allow = f"--nodes {','.join(chosen) if count <= MAX_LINES else 'NAMES'}, or --expect-nodes {count}"
         if count == expected:
             return []
         if expected:
@@ -234,7 +225,7 @@ class _Reader:
         fitting = [each.name for each in known if self._fits(each, product, gpus)]
         name = self._first(
             "profile",
-            (self._given.get("profile"), self._source("profile", "--profile")),
+            (self._given.get("profile"), "given"),
             (fitting[0] if len(fitting) == 1 else None, "cluster: the only profile that fits"),
         )
         if name is None:
@@ -317,13 +308,12 @@ class _Reader:
         validation = section(Validation, "validation", given)
         for key in ("image", "min_bytes", "max_bytes"):
             is_of_profile = getattr(validation.system, key, None) is not None
-            source = self._source(key, "given") if key in given else "profile" if is_of_profile else _DEFAULT
+            source = "given" if key in given else "profile" if is_of_profile else _DEFAULT
             found = validation.chosen(key)
             self._first(key, (found if key == "image" else exact(found), source))
-        source = self._source("expected_busbw_gbps", "--expected-busbw")
         self._first(
             "expected",
-            (validation.expected_busbw_gbps, f"{source}, GB/s"),
+            (validation.expected_busbw_gbps, "given, GB/s"),
             # TCP has no line rate.
             (None if validation.required_transport == "socket" else "computed", "rails, rate and GPUs"),
         )

@@ -23,11 +23,11 @@ from busbar.kube.wait import ProgressCallback
 from busbar.outputs.contract import FORMAT, PoolResult
 from busbar.text import counted, listed
 
+# Number of passes on the same Nodes and profile that are needed to know their noise.
 MIN_PASSES = 5
-"""Number of passes on the same Nodes and profile that are needed to know their noise."""
+# A run warns that is below both: the median by 4 times the median absolute deviation, and by 3 %.
 DEVIATIONS = 4.0
 SHORTFALL = 0.03
-"""A run warns that is below both: the median by 4 times the median absolute deviation, and by 3 %."""
 
 FILE = "history.jsonl"
 # Facts about the software from the log. Configured versions are settings.
@@ -40,12 +40,11 @@ _NO_CONDITIONS = (JOB, "run", "deadline_seconds", "tolerations")
 
 @dataclass(frozen=True)
 class Run:
-    """One measurement of a pool."""
+    """One measurement of a pool. `at`: its start."""
 
     record: Record
     result: PoolResult
     at: datetime
-    """Start time of the run."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -60,20 +59,19 @@ class Run:
     @property
     def conditions(self) -> dict[str, str]:
         """Settings, and facts about the software from the log, by name."""
-        found = {key: getattr(self.result, key) for key in _FOUND}
         settings = {key: value for key, value in self.record.settings.items() if key not in _NO_CONDITIONS}
-        return {**settings, **{key: value for key, value in found.items() if value}}
+        return settings | {key: value for key in _FOUND if (value := getattr(self.result, key))}
 
     @classmethod
     def read(cls, found: Any) -> Run | None:
-        """A measurement as `summarize` gives it; None for anything else, and without a time."""
+        """A measurement as `summarize` gives it, also as JSON; None for anything else, and without a time."""
         try:
-            if found["format"] != FORMAT:
-                return None
+            found = json.loads(found) if isinstance(found, str) else found
             record, result = Record.model_validate(found["record"]), PoolResult.model_validate(found)
+            is_known = found["format"] == FORMAT
         except (KeyError, TypeError, ValueError):
             return None
-        return cls(record, result, result.measured_at) if result.measured_at else None
+        return cls(record, result, result.measured_at) if is_known and result.measured_at else None
 
 
 @dataclass(frozen=True)
@@ -112,20 +110,19 @@ class Entry:
     @property
     def is_low(self) -> bool:
         """Whether it is below the noise of the passes before it."""
-        busbw = self.run.result.busbw_gbps
-        return self.noise is not None and busbw is not None and busbw < self.noise.floor
+        return self.warning is not None
 
     @property
     def warning(self) -> str | None:
         """The warning about a run that is low; None for others."""
-        busbw = self.run.result.busbw_gbps
-        if self.noise is None or busbw is None or not self.is_low:
+        noise, busbw = self.noise, self.run.result.busbw_gbps
+        if noise is None or busbw is None or busbw >= noise.floor:
             return None
         since = "; ".join(self.changes) or "nothing that is recorded"
         return (
-            f"pool {self.run.record.pool}: {busbw:g} GB/s is {1 - busbw / self.noise.median:.1%} below the "
-            f"median of {self.noise.passes} passes on the same nodes ({self.noise.median:g} GB/s, MAD "
-            f"{self.noise.mad:.2g}). Changed since the run before: {since}"
+            f"pool {self.run.record.pool}: {busbw:g} GB/s is {1 - busbw / noise.median:.1%} below the median "
+            f"of {noise.passes} passes on the same nodes ({noise.median:g} GB/s, MAD {noise.mad:.2g}). "
+            f"Changed since the run before: {since}"
         )
 
     def as_object(self) -> dict[str, Any]:
@@ -191,7 +188,7 @@ def read_folder(folder: Path, note: ProgressCallback = lambda _: None) -> list[R
     runs: list[Run] = []
     for file in sorted(folder.glob(f"*/{FILE}")):
         lines = file.read_text(encoding="utf-8").splitlines()
-        found = [run for line in lines if (run := _run(line))]
+        found = [run for line in lines if (run := Run.read(line))]
         runs += found
         if unread := len(lines) - len(found):
             note(f"note: {counted(unread, 'line')} of {file} cannot be read as a measurement")
@@ -201,10 +198,3 @@ def read_folder(folder: Path, note: ProgressCallback = lambda _: None) -> list[R
 def read_cluster(api: Api, namespace: str) -> list[Run]:
     """The measurements in the cluster. Raises ApiError."""
     return list(filter(None, map(Run.read, Results(api, namespace).all())))
-
-
-def _run(line: str) -> Run | None:
-    try:
-        return Run.read(json.loads(line))
-    except ValueError:
-        return None

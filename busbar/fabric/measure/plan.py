@@ -100,8 +100,7 @@ def _stopped_operators(api: Api) -> tuple[str, ...]:
 
 
 RUN_LABEL = "busbar/nccl-run"
-_MAX_FINDINGS = 12
-MAX_NAMES = 8
+MAX_LINES = 12
 MIN_IDLE_NODES = 2
 NO_MPIJOBS = (
     f"the API serves no MPIJobs of {mpijob.API_VERSION}. Fix: install the MPI Operator: kubectl apply "
@@ -116,9 +115,12 @@ class CannotMeasure(NoVerdict):
     """The cluster cannot run the requested measurement: one finding per line, each with a fix."""
 
     def __init__(self, findings: Sequence[str]) -> None:
-        more = len(findings) - _MAX_FINDINGS
-        shown = [*findings[:_MAX_FINDINGS], f"... and {more} more"] if more > 0 else findings
-        super().__init__("\n".join(shown))
+        super().__init__("\n".join(_shortened(findings)))
+
+
+def _shortened(lines: Sequence[str]) -> Sequence[str]:
+    more = len(lines) - MAX_LINES
+    return [*lines[:MAX_LINES], f"... and {more} more"] if more > 0 else lines
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,10 @@ def runnable(
         )
     if found:
         raise CannotMeasure(found if by_name else [*found, *why.values()])
-    notes, more = [f"{text}; left out" for text in why.values()], len(why) - MAX_NAMES
-    shown = [*notes[:MAX_NAMES], f"{more} more workers are left out"] if more > 0 else notes
     return replace(
         plan,
         job=replace(plan.job, nodes=tuple(free)),
-        notes=[*shown, *plan.notes],
+        notes=[*_shortened([f"{text}; left out" for text in why.values()]), *plan.notes],
         # GPUs that pods hold are the only reason for leaving out a Node that `idle` intends.
         missing=tuple(text for name, text in why.items() if name not in held),
     )
@@ -314,11 +314,4 @@ def plan_pool(
     notes = [f"in quarantine, left out: {listed(left_out)}"] if left_out else []
     asked = Plan(run, job, validation, owns_namespace=own_namespace, sources=(), notes=notes, idle=idle)
     found = runnable(facts, asked, partly=partly) if facts else asked
-    free = "workers whose GPUs are free" if idle else "workers that are not in quarantine"
-    limit = "--minutes" if deadline_seconds else "validation"
-    sources = [
-        ("nodes", listed(found.job.nodes), f"pool {pool}: {'--nodes' if nodes else free}"),
-        ("image", job.image, "validation"),
-        ("deadline", f"{job.deadline_seconds} s", limit),
-    ]
-    return replace(found, sources=sources)
+    return replace(found, sources=[("nodes", listed(found.job.nodes), f"pool {pool}")])

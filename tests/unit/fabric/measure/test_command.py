@@ -228,15 +228,6 @@ def test_an_operator_without_a_pod_is_named_before_anything_is_created(cluster: 
     assert measured().exit_code == 0
 
 
-def test_a_value_of_the_settings_file_is_shown_as_one(cluster: Foreign) -> None:
-    def source(*words: str) -> str:
-        lines = measured("--dry-run", *words).stdout.splitlines()
-        return next(line.split()[-1] for line in lines if line.startswith("# transport "))
-
-    assert source() == "settings.yaml"
-    assert source("--transport", "socket") == "--transport"
-
-
 def test_clean_says_that_there_was_nothing(cluster: Foreign) -> None:
     done = nccl("clean")
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "nothing to remove")

@@ -63,8 +63,8 @@ def test_what_was_given_and_what_is_a_default_is_said_of_the_job_too() -> None:
     found = sources(planned(two(hcas={}), validation=given))
     assert found["max_bytes"] == ("1 GiB", "given")
     assert found["min_bytes"] == ("512 MiB", "default of busbar")
-    assert found["expected"] == ("12", "--expected-busbw, GB/s")
-    assert found["transport"] == ("socket", "--transport")
+    assert found["expected"] == ("12", "given, GB/s")
+    assert found["transport"] == ("socket", "given")
     del given["expected_busbw_gbps"]
     assert "expected" not in sources(planned(two(hcas={}), validation=given)), "TCP has no line rate"
 
