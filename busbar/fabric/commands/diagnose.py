@@ -178,15 +178,14 @@ def show_paths(stack: str, pool: str, found: Found, as_json: bool) -> int:
         "paths": [each.model_dump() for each in found.paths],
         "not_run": found.not_run,
     }
-    print_result(result, as_json, lambda: _show(found))
-    return found.exit_code
-
-
-def _show(found: Found) -> None:
-    for row in found.rows:
-        print_text(f"{row.path}: {row.measured}, expected {row.expected}\n  points to {row.points_to}")
+    lines = [
+        f"{row.path}: {row.measured}, expected {row.expected}\n  points to {row.points_to}"
+        for row in found.rows
+    ]
     measured, slow = counted(len(found.paths), "path"), len(found.rows)
-    print_text(f"{measured} measured, {slow} slow, {len(found.not_run)} not run")
+    lines.append(f"{measured} measured, {slow} slow, {len(found.not_run)} not run")
+    print_result(result, as_json, lambda: print_text("\n".join(lines)))
+    return found.exit_code
 
 
 def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:
@@ -211,9 +210,8 @@ def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> N
     except ConfigError as error:
         fail(f"{file.path.name}: {error}", FAILED)
     for worker, reason in changes.items():
-        progress(
-            f"{file.path.name}: {worker}: " + (f"quarantine: {reason}" if reason else "quarantine ended")
-        )
+        what = f"quarantine: {reason}" if reason else "quarantine ended"
+        progress(f"{file.path.name}: {worker}: {what}")
     if changes:
         file.path.write_text(text, encoding="utf-8")
         progress(f"Next: busbar preview {file.stack}, then busbar up {file.stack}")
@@ -230,10 +228,10 @@ def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) ->
     progress(f"page: {write_page(state, scope, found, stack)}")
     if as_json:
         print_text(found.as_json(stack, details(state, scope)))
-        return state, found
-    if found.rows:
-        print_table(COLUMNS, [row.texts(_SHOWN) for row in found.rows])
-    print_text("\n".join(found.lines(_SHOWN)))
+    else:
+        if found.rows:
+            print_table(COLUMNS, [row.texts(_SHOWN) for row in found.rows])
+        print_text("\n".join(found.lines(_SHOWN)))
     return state, found
 
 

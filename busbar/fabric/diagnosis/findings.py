@@ -54,9 +54,7 @@ class Row:
     @property
     def summary(self) -> str:
         """Such as `rail 2 (mlx5_2) 25 of 50 GB/s`, without the node."""
-        what = (
-            self.cause if self.rail is None else f"rail {self.rail}" + (f" ({self.hca})" if self.hca else "")
-        )
+        what = self.cause if self.rail is None else _of_rail(self.rail, self.hca)
         if self.measured is None:
             return f"{what} without a result"
         return f"{what} {self.measured:g}" + (f" of {self.expected:g} GB/s" if self.expected else " GB/s")
@@ -112,8 +110,8 @@ class Findings:
             why = vary if self.spread else "they have too few runs or peers"
             yield f"not judged    {listed(self.not_judged, most)}: whether they are 10 % slow, because {why}"
         yield from (f"slow once     {line}" for line in self.recovered[:most])
-        if (more := len(self.recovered) - most) > 0:
-            yield f"slow once     {more} more runs: see the page"
+        if len(self.recovered) > most:
+            yield f"slow once     {len(self.recovered) - most} more runs: see the page"
         if self.stopped:
             yield f"stopped       {self.stopped}"
         some = f"{len(self.healthy)}: {listed(self.healthy, most)}"
@@ -169,7 +167,8 @@ def _recovered(known: Known, healthy: Container[str], explained: Container[Group
 
 def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str]) -> Iterator[Row]:
     """One row, or one per rail."""
-    references = known.references()
+    references, names = known.references(), sorted(suspect.nodes or suspect.rail_groups)
+    one_of = "one of " if len(names) > 1 else ""
     for rail in suspect.rails or (None,):
         runs = [group for group in suspect.runs if rail is None or group.rail == rail]
         values = [known.results[group] for group in runs]
@@ -177,36 +176,28 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
         better = max if suspect.cause == "rail" and suspect.peers is None else statistics.median_low
         expected = suspect.peers or (references.get(runs[0].kind) if runs else None)
         hca = state.hcas[rail] if rail is not None and rail < len(state.hcas) else ""
-        partners = {node for group in runs for node in group.nodes} - {*suspect.nodes}
+        partners = sorted({node for group in runs for node in group.nodes} - {*suspect.nodes})
+        of_rail = "" if rail is None else _of_rail(rail, hca)
+        told = {reasons[group] for group in runs if group in reasons}
+        conditions = [(node, each) for node in suspect.nodes for each in state.reported.get(node, ())]
         yield Row(
             cause=_CAUSES[suspect.cause],
-            where=_where(suspect, rail, hca),
+            where=f"{one_of}{', '.join(names)} {of_rail}".strip() or "all",
             nodes=suspect.nodes,
             rail=rail,
             hca=hca,
-            one_of=len(suspect.nodes or suspect.rail_groups) > 1,
+            one_of=bool(one_of),
             measured=round(better(numbers), 3) if numbers else None,
             expected=round(expected, 3) if expected else None,
             runs=len(runs),
-            partners=tuple(sorted(partners)) if len(suspect.nodes) == 1 else (),
-            reasons=(
-                *sorted({reasons[group] for group in runs if group in reasons}),
-                *(
-                    f"{node}: condition {each}"
-                    for node in suspect.nodes
-                    for each in state.reported.get(node, ())
-                ),
-            ),
-            next=tuple(_next(suspect, hca or next(iter(state.hcas), ""), sorted(partners))),
+            partners=tuple(partners) if len(suspect.nodes) == 1 else (),
+            reasons=(*sorted(told), *(f"{node}: condition {each}" for node, each in conditions)),
+            next=tuple(_next(suspect, hca or next(iter(state.hcas), ""), partners)),
         )
 
 
-def _where(suspect: Suspect, rail: int | None, hca: str) -> str:
-    names = ", ".join(sorted(suspect.nodes or suspect.rail_groups))
-    some = f"one of {names}" if len(suspect.nodes or suspect.rail_groups) > 1 else names
-    if rail is not None:
-        some += f" rail {rail}" + (f" ({hca})" if hca else "")
-    return some or "all"
+def _of_rail(rail: int, hca: str) -> str:
+    return f"rail {rail} ({hca})" if hca else f"rail {rail}"
 
 
 def _next(suspect: Suspect, hca: str, partners: Sequence[str]) -> Iterator[str]:

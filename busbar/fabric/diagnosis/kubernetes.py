@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from busbar.collect.jobwatch import JobWatch, is_worker
 from busbar.collect.spec import GRACE_SECONDS, expectation
@@ -58,12 +59,8 @@ class StageWatch(JobWatch):
     `kept_waiting`: node -> why its worker does not run, where the launcher could not start and others run.
     """
 
-    def __init__(
-        self, api: Api, namespace: str, name: str, deadline: Deadline, progress: ProgressCallback
-    ) -> None:
-        super().__init__(api, namespace, name, deadline, progress)
-        self.kept_waiting: dict[str, str] = {}
-        self._workers_since: float | None = None
+    kept_waiting: Mapping[str, str] = MappingProxyType({})
+    _workers_since: float | None = None
 
     def why_absent(self, nodes: list[str]) -> dict[str, str]:
         """Why each of these nodes has no worker that answers, from the pods as they are now."""
@@ -140,13 +137,11 @@ class InCluster:
 
     def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
         """Uid and boot of each Node."""
-        found: dict[str, Sequence[str | None]] = {name: [] for name in nodes}
+        found: dict[str, Sequence[str | None]] = {}
         for node in self.api.list(NODES):
-            metadata, status = node["metadata"], node.get("status") or {}
-            if metadata["name"] in found:
-                boot = (status.get("nodeInfo") or {}).get("bootID")
-                found[metadata["name"]] = [metadata.get("uid"), boot]
-        return found
+            boot = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID")
+            found[node["metadata"]["name"]] = [node["metadata"].get("uid"), boot]
+        return {name: found.get(name, []) for name in nodes}
 
     def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
         """See busbar.fabric.diagnosis.stages.Backend."""
@@ -170,8 +165,7 @@ class InCluster:
         """Run the groups. Raises as `busbar.fabric.measure.run.run`, and Preempted as `measure`."""
         api, job = self.api, replace(work.run(self._plan.job), stage=work.stage)
         plan = replace(self._plan, job=job)
-        seconds = job.deadline_seconds + GRACE_SECONDS
-        name = mpijob.render(job)["metadata"]["name"]
+        name, seconds = mpijob.render(job)["metadata"]["name"], job.deadline_seconds + GRACE_SECONDS
         watched = IdleApi(api, plan) if plan.idle else api
         watch = StageWatch(watched, job.namespace, name, Deadline(self.clock, seconds), self.progress)
         collector = StageCollector(watch, work, job, watch.why_absent, self.progress)
@@ -198,5 +192,5 @@ class InCluster:
             return run(api, plan, seconds, follow, self.clock, self.progress, options)
         finally:
             log = collector.log
-            log.absent = log.absent or watch.kept_waiting
+            log.absent = log.absent or {**watch.kept_waiting}
             keep(log)

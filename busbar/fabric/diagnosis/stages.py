@@ -56,6 +56,7 @@ class Result(NamedTuple):
     reason: str = ""
 
 
+@dataclass
 class StageLog:
     """Reads the log of a stage line by line. `nodes`, `slots`, `max_bytes`: of its job; slots are of a node.
 
@@ -64,20 +65,17 @@ class StageLog:
     NCCL printed them first.
     """
 
-    def __init__(
-        self,
-        group_of: Callable[[str], Group | None],
-        nodes: Sequence[str],
-        slots: int,
-        max_bytes: int,
-        why_absent: WhyAbsent,
-    ) -> None:
-        self.results: dict[Group, Result] = {}
-        self.absent: dict[str, str] = {}
-        self.hcas: tuple[str, ...] = ()
-        self._group_of, self._why_absent = group_of, why_absent
-        self._silent, self._slots, self._max_bytes = [*nodes], slots, max_bytes
-        self._name = ""
+    group_of: Callable[[str], Group | None]
+    nodes: Sequence[str]
+    slots: int
+    max_bytes: int
+    why_absent: WhyAbsent
+    results: dict[Group, Result] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    hcas: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._silent, self._name = [*self.nodes], ""
         self._block: list[bytes] = []
 
     def line(self, line: bytes) -> Group | None:
@@ -90,13 +88,13 @@ class StageLog:
                 placed = text.partition(script.PLACED)[2]
                 self._silent = [node for node in self._silent if node != placed]
             elif text.endswith(script.ANSWERS) and self._silent:
-                self.absent = self._why_absent(self._silent)
+                self.absent = self.why_absent(self._silent)
             return None
         name, _, what = text.removeprefix(script.GROUP).partition(" ")
         if what == script.BEGINS:
             self._name, self._block = name, []
             return None
-        group = self._group_of(name) if name == self._name else None
+        group = self.group_of(name) if name == self._name else None
         self._name = ""
         if group and (found := self._result(group, what)):
             self.results[group] = found
@@ -108,27 +106,23 @@ class StageLog:
             # With a worker that runs and is not responding it is bad; any other one is not known.
             is_silent = any(self.absent.get(node) == SILENT for node in group.nodes)
             return Result(None, SILENT) if is_silent else None
-        found = self._judged(group)
-        if what.startswith(script.TIMED_OUT):
-            return Result(None, what)
-        if not what.startswith(f"{script.ENDED} 0 "):
-            return Result(None, found.reason or what.partition(" after ")[0])
-        return found
-
-    def _judged(self, group: Group) -> Result:
-        """Return the values of the block. A gate that lacks what is not printed here does not count."""
         log = read_lines(self._block)
         self.hcas = self.hcas or next(iter(log.evidence.hcas_of_host.values()), ())
+        if what.startswith(script.TIMED_OUT):
+            return Result(None, what)
         expectation = Expectation(
             nodes=len(group.nodes),
-            gpus_per_node=self._slots if group.rail is None else 1,
+            gpus_per_node=self.slots if group.rail is None else 1,
             collectives=["all_reduce"],
-            max_bytes=self._max_bytes,
+            max_bytes=self.max_bytes,
         )
         found = judge_log(log, expectation)
+        # A gate that lacks what is not printed here does not count.
         failed = [each for each in found.checks if each.name in _NEEDED and each.status == "fail"]
         reasons = [each.name for each in found.diagnoses if each.severity == "fatal"]
         reasons += [f"{each.name}: {each.reason}" for each in failed]
+        if not what.startswith(f"{script.ENDED} 0 "):
+            return Result(None, next(iter(reasons), what.partition(" after ")[0]))
         return Result(None if failed else found.busbw_gbps, next(iter(reasons), ""))
 
 
@@ -143,8 +137,8 @@ class Work:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that it holds."""
-        return nodes_of(self.groups)
+        """The nodes that it holds, sorted."""
+        return sorted({node for group in self.groups for node in group.nodes})
 
     def run(self, whole: Run) -> Run:
         """The runs of the groups, from the measurement of a pool."""
@@ -184,11 +178,6 @@ class Backend(Protocol):
         `keep` gets what is known at its end, also at that by a signal.
         """
         ...
-
-
-def nodes_of(groups: Iterable[Group]) -> list[str]:
-    """The nodes of the groups, sorted."""
-    return sorted({node for group in groups for node in group.nodes})
 
 
 class StageCollector(Collector[StageLog, Verdict]):
@@ -433,31 +422,31 @@ class Diagnosis:
         rails = self.scope.hardware.rails
         return rails if 1 < rails <= self._slots and len(state.hcas) == rails else 0
 
-    def _look(self, state: State, nodes: Sequence[str]) -> None:
+    def _look(self, state: State, nodes: Iterable[str]) -> None:
         """Note what the back end says of the nodes."""
-        absent, reported = self.backend.look(nodes)
+        absent, reported = self.backend.look(sorted({*nodes}))
         state.absent |= absent
         state.reported = dict(reported)
 
     def _stage(self, state: State, stage: Stage, deadline: Deadline) -> None:
         """Run what is left of a stage as a job, and keep what it gives."""
-        self._look(state, nodes_of(state.left(stage)))
+        self._look(state, [node for group in state.left(stage) for node in group.nodes])
         if not (groups := state.left(stage)):
             return
-        nodes, seconds = nodes_of(groups), deadline.left
-        if seconds < FEWEST_SECONDS:
+        if deadline.left < FEWEST_SECONDS:
             state.stopped = f"{_OVER}: stage {stage} did not run"
             return
         hcas = state.hcas if stage == "C" else ()
-        work = Work(groups, int(seconds), hcas, self.folder(stage))
-        self.progress(f"stage {stage}: {len(groups)} groups on {len(nodes)} nodes, {seconds:.0f} s at most")
+        work = Work(groups, int(deadline.left), hcas, self.folder(stage))
+        nodes = len(work.nodes)
+        self.progress(f"stage {stage}: {len(groups)} groups on {nodes} nodes, {work.seconds} s at most")
         began, absent, results = self.clock.now(), len(state.absent), len(state.results)
         try:
             verdict = self.backend.run(work, state.add)
         finally:
             elapsed = self.clock.now() - began
             state.seconds += elapsed
-            state.node_seconds += elapsed * len(nodes)
+            state.node_seconds += elapsed * nodes
         # A launcher that could not start where a worker could not either starts on another node.
         again = len(state.results) == results and len(state.absent) > absent
         if (left := state.left(stage)) and not again:
