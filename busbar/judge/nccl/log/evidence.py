@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -238,42 +239,16 @@ class Evidence:
         whole = cls()
         for part in parts:
             whole.add(part)
-        for kind in TEXTS:
-            facts: dict[object, LogLine] = getattr(whole, kind)
-            setattr(whole, kind, dict(sorted(facts.items(), key=lambda item: item[1].line)))
+        for each in fields(cls):
+            if each.type in ("Texts", "Counts"):
+                found = sorted(getattr(whole, each.name).items(), key=lambda item: item[1].line)
+                setattr(whole, each.name, dict(found))
         return whole
 
     def add(self, part: Evidence) -> None:
         """Add everything in PART."""
-        for label, counts in part.edges.items():
-            mine = self.edges.setdefault(label, EdgeCounts(counts.transport, counts.first))
-            mine.count += counts.count
-            mine.first = min(mine.first, counts.first, key=lambda first: first.line)
-        self.net_directions.update(part.net_directions)
-        self.links.merge(part.links)
-        for kind in TEXTS:
-            facts: dict[object, LogLine] = getattr(self, kind)
-            for value, line in getattr(part, kind).items():
-                facts[value] = min(facts.get(value, line), line, key=lambda first: first.line)
-        for host, names in part.hcas_of_host.items():
-            self.opened(host, names)
-        for kind in ("rails", "inside", "hca_links", "initialized", "destroyed"):
-            _unite(getattr(self, kind), getattr(part, kind))
-        for name, values in part.facts.items():
-            _unite(self.facts.setdefault(name, {}), values)
-        self.told += part.told
-        self.rings = {**part.rings, **self.rings}
-        self.parents = {**part.parents, **self.parents}
-        for chosen, size in part.algorithm_sizes.items():
-            self.algorithm_sizes[chosen] = max(size, self.algorithm_sizes.get(chosen, 0))
-        self.speaks = self.speaks or part.speaks
-        self.hosts |= part.hosts
-        self.lost |= part.lost
-
-    def opened(self, host: str, names: tuple[str, ...]) -> None:
-        """Keep the HCAs of a HOST that all of its processes opened."""
-        before = self.hcas_of_host.get(host, names)
-        self.hcas_of_host[host] = tuple(name for name in before if name in names)
+        for each in fields(self):
+            setattr(self, each.name, _both(getattr(self, each.name), getattr(part, each.name)))
 
     # ---- reading ------------------------------------------------------------------------------------------
 
@@ -308,14 +283,29 @@ class Evidence:
         return min((counts.first for counts in chosen.values()), key=lambda first: first.line, default=None)
 
 
-# a dictionary of texts that is added above is merged with the others
-TEXTS = tuple(each.name for each in fields(Evidence) if each.type in ("Texts", "Counts"))
-
-
-def _unite(mine: dict[Any, set[Any]], others: Mapping[Any, set[Any]]) -> None:
-    """Add the sets of OTHERS to those of MINE."""
-    for key, values in others.items():
-        mine.setdefault(key, set()).update(values)
+def _both(mine: Any, other: Any) -> Any:
+    """MINE with everything in OTHER: the earlier of two lines, the larger of two numbers."""
+    match mine:
+        case Counter():
+            mine.update(other)
+        case dict():
+            for key, value in other.items():
+                own = deepcopy(value) if isinstance(value, (dict, set, EdgeCounts)) else value
+                mine[key] = _both(mine[key], value) if key in mine else own
+        case set():
+            mine |= other
+        case LogLine():
+            return min(mine, other, key=lambda line: line.line)
+        case int():
+            return max(mine, other)
+        case tuple():
+            return tuple(name for name in mine if name in other)
+        case EdgeCounts():
+            mine.count += other.count
+            mine.first = _both(mine.first, other.first)
+        case Links():
+            mine.merge(other)
+    return mine
 
 
 def keep(into: dict[Any, LogLine], value: object, line: int, text: str) -> bool:
@@ -424,7 +414,8 @@ def _hcas(evidence: Evidence, match: Match, host: str, line: int, text: str) -> 
         elif not links <= kept:
             evidence.lost.add("hca_links")
     if host in evidence.hcas_of_host or (names and len(evidence.hcas_of_host) < KEEP_HOSTS):
-        evidence.opened(host, names)
+        # those that all processes of the host opened
+        evidence.hcas_of_host[host] = _both(evidence.hcas_of_host.get(host, names), names)
 
 
 def _without_gdr(evidence: Evidence, match: Match, host: str, line: int, text: str) -> None:

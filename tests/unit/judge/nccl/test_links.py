@@ -13,7 +13,6 @@ import pytest
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.transport import incomplete
 from busbar.judge.nccl.log.evidence import (
-    TEXTS,
     EdgeCounts,
     End,
     Evidence,
@@ -69,7 +68,7 @@ def refusal(evidence: Evidence) -> tuple[str, str] | None:
 LINE = LogLine("x", 3, "x")
 NUMBERS = {"channel": 0, "connection": 0, "source": 0, "target": -1}
 FACTS: dict[str, Any] = {
-    **{kind: {"x": LINE} for kind in TEXTS},
+    **{each.name: {"x": LINE} for each in fields(Evidence) if each.type in ("Texts", "Counts")},
     **{kind: {"a"} for kind in ("hosts", "lost")},
 }
 PART = Evidence(
