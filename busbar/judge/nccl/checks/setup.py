@@ -39,8 +39,7 @@ def nccl_version(context: Context) -> Check:
         reason = f"no `NCCL version` line, expected at least {least}"
         return unknown("nccl-version.not_printed", reason, fix=FIX)
     if release(version) < release(least):
-        reason = f"NCCL {version} is older than the expected {least}"
-        return failed("nccl-version.too_old", reason, line)
+        return failed("nccl-version.too_old", f"NCCL {version} is older than the expected {least}", line)
     return passed("nccl-version.accepted", f"NCCL {version}, expected at least {least}", line)
 
 
@@ -82,8 +81,7 @@ def topology_file(context: Context) -> Check:
         return failed("topology-file.not_set", reason)
     for value, line in evidence.topology_set.items():
         if value != want.topology_file:
-            reason = f"{value} is set, expected {want.topology_file}"
-            return failed("topology-file.other", reason, line)
+            return failed("topology-file.other", f"{value} is set, expected {want.topology_file}", line)
     hosts = set().union(*evidence.facts.get("NCCL_TOPO_FILE", {}).values())
     if silent := context.silent(hosts):
         reason = f"{silent} does not print NCCL_TOPO_FILE: whether the file is set there is not known"
@@ -151,8 +149,7 @@ def _fabric(context: Context) -> Check | None:
         certain = bool(devices) or len({layer for _, _, layer in used}) < 2
         for _, name, layer in sorted(used):
             if want and layer != LINK_LAYERS[want] and certain:
-                reason = f"{host} uses {name} over {layer}, expected {want}"
-                return failed("hcas.other_fabric", reason, line)
+                return failed("hcas.other_fabric", f"{host} uses {name} over {layer}, expected {want}", line)
             seen.setdefault(layer, f"{host} uses {name} over {layer}")
         if not certain:
             reason = f"{' and '.join(seen.values())}: which of them carry the data is not known"
@@ -215,8 +212,7 @@ def rails(context: Context) -> Check:
         return unknown("rails.count_unknown", reason, fix="" if want.profile else GIVE_SYSTEM)
     found = {h: devices for h, devices in evidence.rails.items() if h}
     if not found:
-        reason = "no `via NET/..` line with its host: rails are not proved"
-        return unknown("rails.no_edge", reason, fix=FIX)
+        return unknown("rails.no_edge", "no `via NET/..` line with its host: rails are not proved", fix=FIX)
     if silent := context.silent(found):
         return unknown("rails.no_edge", f"no edge of {silent} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
@@ -249,8 +245,7 @@ def sharp(context: Context) -> Check:
         return not_required("sharp.not_required", "one NVLink domain")
     fallback = next((s for w, s in evidence.warnings.items() if "Cannot initialize CollNet" in w), None)
     if fallback is not None:
-        reason = "NCCL fell back to point-to-point: SHARP was denied"
-        return failed("sharp.fallback", reason, fallback)
+        return failed("sharp.fallback", "NCCL fell back to point-to-point: SHARP was denied", fallback)
     if (other := _without_switches(context)) is not None:
         reason = f"NCCL chose {other} for the largest message: the switches do not reduce it"
         return failed("sharp.other_algorithm", reason, evidence.algorithms[other])
@@ -285,12 +280,10 @@ def mnnvl(context: Context) -> Check:
         reason = "NCCL prints MNNVL 0: a process does not use NVLink between hosts"
         return failed("mnnvl.not_working", reason, evidence.mnnvl["0"])
     if system.domains == 1 and evidence.net_edges:
-        reason = "NET edges inside the NVLink domain"
-        return failed("mnnvl.net_inside_domain", reason, evidence.first_edge())
+        return failed("mnnvl.net_inside_domain", "NET edges inside the NVLink domain", evidence.first_edge())
     edges = mnnvl_edges(context)
     if edges:
         return passed("mnnvl.used", "P2P/MNNVL edges between hosts", evidence.first_edge(edges))
     if "1" in evidence.mnnvl:
         return passed("mnnvl.used", "NCCL prints MNNVL 1", evidence.mnnvl["1"])
-    reason = "neither P2P/MNNVL edges nor `MNNVL 1`: not proved"
-    return unknown("mnnvl.no_evidence", reason, fix=FIX)
+    return unknown("mnnvl.no_evidence", "neither P2P/MNNVL edges nor `MNNVL 1`: not proved", fix=FIX)

@@ -289,8 +289,7 @@ def _wrong(run: Run) -> Check | None:
     if run.bitwise_failed is not None:
         return failed("correctness.bitwise", "results of repeated runs differ bit by bit", run.bitwise_failed)
     if run.avg_status == "FAILED":
-        reason = "below the NCCL_TESTS_MIN_BW given to nccl-tests"
-        return failed("correctness.min_bw", reason, run.avg_at)
+        return failed("correctness.min_bw", "below the NCCL_TESTS_MIN_BW given to nccl-tests", run.avg_at)
     return None
 
 

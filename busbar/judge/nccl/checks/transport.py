@@ -277,8 +277,7 @@ def _unread(context: Context) -> Check | None:
     log = context.log.evidence
     edge = next(iter(log.unread_edges.values()), None)
     if edge is not None or "edges" in log.lost:
-        reason = "an edge is printed in a form that is not known"
-        return unknown("transport.unread_edge", reason, edge)
+        return unknown("transport.unread_edge", "an edge is printed in a form that is not known", edge)
     message = next(iter(log.unread_messages.values()), None)
     if message is not None:
         reason = "a message of NCCL is damaged: what it said is not known"

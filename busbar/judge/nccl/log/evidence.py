@@ -374,8 +374,7 @@ def candidates(body: str) -> tuple[Fact, ...]:
 
 def _fact(before: str, contains: str, behind: str, keeper: Keep | None, *of_host: str) -> Fact:
     """A fact in messages with CONTAINS; OF_HOST: the name of what each host says, and such a message."""
-    pattern = re.compile(before + re.escape(contains) + behind, re.ASCII)
-    return Fact(contains, pattern, keeper, *of_host)
+    return Fact(contains, re.compile(before + re.escape(contains) + behind, re.ASCII), keeper, *of_host)
 
 
 def _of_host(
