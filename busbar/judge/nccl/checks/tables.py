@@ -280,10 +280,8 @@ def correctness(context: Context) -> Check:
 
 
 def _wrong(run: Run) -> Check | None:
-    wrong = run.wrong_rows
-    if wrong:
-        bad = next(r for r in run.rows if any(m.wrong for m in r.measurements))
-        return failed("correctness.wrong_values", f"{wrong} rows with wrong values", bad.at)
+    if wrong := run.wrong_rows:
+        return failed("correctness.wrong_values", f"{len(wrong)} rows with wrong values", wrong[0].at)
     if run.out_of_bounds_status == "FAILED" or run.out_of_bounds:
         return failed("correctness.out_of_bounds", "values out of bounds", run.out_of_bounds_at)
     if run.bitwise_failed is not None:
@@ -315,7 +313,8 @@ def _not_stated(run: Run) -> Iterator[str]:
     for row in run.rows:
         if row.out_of_place.unchecked or (row.in_place.unchecked and not out_of_place_only):
             yield f"a measurement of {exact(row.size)} was not compared (N/A)"
-        if any(not m.unchecked and not m.is_counted for m in row.measurements):
+        counts = [m.errors for m in row.measurements if not m.unchecked]
+        if any(number(count) is None or count.startswith("-") for count in counts):
             yield f"the last column of {exact(row.size)} is not a number of errors"
 
 

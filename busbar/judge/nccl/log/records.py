@@ -55,12 +55,6 @@ class Measurement:
         """Whether the last column is a number above 0."""
         return amount(self.errors) > 0
 
-    @property
-    def is_counted(self) -> bool:
-        """True if the last column is a non-negative number: a count, or a difference."""
-        value = number(self.errors)
-        return value is not None and value >= 0 and not self.errors.startswith("-")
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -251,11 +245,11 @@ class Run:
         return abs(printed - self.mean_busbw) <= max(tolerance, digits)
 
     @property
-    def wrong_rows(self) -> int | None:
-        """Rows whose `#wrong` is above 0; None for the old `error` column, whose values are differences."""
-        if self.error_column != "#wrong" or not self.rows:
-            return None
-        return sum(any(m.wrong for m in row.measurements) for row in self.rows)
+    def wrong_rows(self) -> list[Row]:
+        """Rows whose `#wrong` is above 0; the values of the old `error` column are differences."""
+        return [
+            r for r in self.rows if self.error_column == "#wrong" and any(m.wrong for m in r.measurements)
+        ]
 
     @property
     def check_disabled(self) -> bool | None:

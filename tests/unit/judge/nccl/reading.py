@@ -73,7 +73,8 @@ def _run(run: Run) -> dict[str, Any]:
             "ip_busbw": second.busbw,
             "ip_err": second.errors,
         }
-        found["rows_with_wrong"] = run.wrong_rows
+        counted = run.error_column == "#wrong" and run.rows
+        found["rows_with_wrong"] = len(run.wrong_rows) if counted else None
         found["check_disabled"] = run.check_disabled
         found["avg_matches_rows"] = run.average_matches
     return found
