@@ -6,7 +6,10 @@ import base64
 import hashlib
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from busbar.manifests import operators
 
@@ -119,6 +122,17 @@ def varied_site() -> dict[str, Any]:
     for worker in hosts["workers"]:
         worker["topology"] = {"rail_group": "leaf-1"}
     return made
+
+
+def stack_file(
+    folder: Path, cluster: Mapping[str, Any] | None = None, name: str = "prod", **keys: Any
+) -> Path:
+    """The file of a stack in the folder, with a configuration and more keys of busbar."""
+    path = folder / f"Pulumi.{name}.yaml"
+    config = {"busbar:cluster": site() if cluster is None else cluster}
+    config |= {f"busbar:{key}": value for key, value in keys.items()}
+    path.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
+    return path
 
 
 VARIED_SECRETS = {

@@ -16,7 +16,7 @@ from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES, Node
 from tests.support import rolled_out
 from tests.support.cli import busbar
-from tests.support.clusters import site
+from tests.support.clusters import H100_POOL, site, stack_file
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import Nodes, node, pod
 from tests.unit.operations.test_verify import KUBECONFIG
@@ -58,10 +58,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Api) -> Call:
     """The command line beside the file of the stack `prod`, whose kubeconfig `busbar up` has kept."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
-    content = site(workers={"h100": 2}, pools={"h100": {"gpus": 8, "rails": 8, "rate_gbps": 400}})
-    content["pools"]["h100"]["drain_timeout_seconds"] = 240
-    content["network_operator"] = {"enabled": True}
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": content}}))
+    pool = {**H100_POOL, "drain_timeout_seconds": 240}
+    stack_file(tmp_path, site(pools={"h100": pool}, network_operator={"enabled": True}))
     kept = tmp_path / ".busbar" / "prod" / "kubeconfig"
     kept.parent.mkdir(parents=True)
     kept.write_text(KUBECONFIG)

@@ -11,7 +11,6 @@ from typing import Any
 
 import asyncssh
 import pytest
-import yaml
 
 from busbar import config
 from busbar.hosts.inventory import Inventory
@@ -29,7 +28,7 @@ from busbar.operations.verify import (
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
 from tests.support.cli import busbar
-from tests.support.clusters import site
+from tests.support.clusters import site, stack_file
 from tests.support.reports import HEALTHY, hca, report
 from tests.support.ssh_hosts import HOST, login, machine, public
 
@@ -106,25 +105,22 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
 HCAS = "nvidia.com/hostdev"
 
 
+CORDONED = "its Node is cordoned. Fix: when the cause is repaired: kubectl uncordon gpu-1"
+TAINTED = (
+    "taint repair=fan:NoSchedule is not in the configuration. Fix: if nobody needs it: "
+    "kubectl taint node gpu-1 repair=fan:NoSchedule-"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"ready": False}, "its Node is not Ready"),
-        (
-            {"unschedulable": True},
-            "its Node is cordoned. Fix: when the cause is repaired: kubectl uncordon gpu-1",
-        ),
-        (
-            {"taints": (NodeTaint("repair", "fan", "NoSchedule"),)},
-            "taint repair=fan:NoSchedule is not in the configuration. Fix: if nobody needs it: "
-            "kubectl taint node gpu-1 repair=fan:NoSchedule-",
-        ),
+        ({"unschedulable": True}, CORDONED),
+        ({"taints": (NodeTaint("repair", "fan", "NoSchedule"),)}, TAINTED),
         ({"reported": ("GpuXid (79)", "KernelDeadlock")}, "condition GpuXid (79); condition KernelDeadlock"),
         ({"name": "other"}, "no Node in the cluster"),
-        (
-            {"allocatable": OFFERED | {"nvidia.com/hostdev": "7"}},
-            f"{HCAS}: 7 allocatable, 8 rails on the host",
-        ),
+        ({"allocatable": OFFERED | {HCAS: "7"}}, f"{HCAS}: 7 allocatable, 8 rails on the host"),
         ({"allocatable": {HCAS: "8"}}, "nvidia.com/gpu: 0 allocatable, 8 on the host"),
     ],
 )
@@ -159,11 +155,9 @@ def test_the_command_shows_the_nodes_and_fails_where_one_takes_no_jobs(
         return Workers(spec, Outcome([], {}, 1), {host.name: state for host in spec.hosts})
 
     monkeypatch.setattr("busbar.cli.k3s.inspect", found)
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
-    monkeypatch.setenv("COLUMNS", "300")
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}))
-    done = busbar("nodes", str(tmp_path / "Pulumi.prod.yaml"))
+    for name, value in {"PATH": "/nowhere", "SSH_AUTH_SOCK": "/nowhere", "COLUMNS": "300"}.items():
+        monkeypatch.setenv(name, value)
+    done = busbar("nodes", str(stack_file(tmp_path)))
     assert (done.exit_code, state in done.stdout) == (code, True), done.output
 
 

@@ -47,15 +47,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def spec(host: Host, *others: Host) -> removal.HostRemoval:
     return removal.HostRemoval(
-        login=login(),
-        host=host,
-        script="k3s-server" if host.role == "server" else "k3s-agent",
+        login=login(), host=host, others=others, timeout_seconds=20, folder=".busbar/dev",
+        script="k3s-server" if host.role == "server" else "k3s-agent", resource="worker-w-1",
         values={"OWNER": "a/b/c", "INSTALL_ID": "1"},
-        timeout_seconds=20,
-        others=others,
-        folder=".busbar/dev",
-        resource="worker-w-1",
-    )
+    )  # fmt: skip
 
 
 def answers(facts: dict[str, Any], commands: list[str] | None = None, **ends: Any) -> Machine:

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import Result
 
 from busbar.exits import USAGE
 from busbar.operations import lock, restore
 from busbar.operations.restore import RestoreError, RestorePlan, ServerState, Snapshot
 from tests.support.cli import busbar
-from tests.support.clusters import site
+from tests.support.clusters import stack_file
 from tests.support.ssh_hosts import at
 
 SNAPSHOT = Snapshot("nightly", "server-2", "/x/nightly", 3 << 20, "2026-11-22T04:00:00Z")
@@ -30,8 +29,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """The command line beside the file of the stack `prod`."""
     monkeypatch.setenv("SSH_AUTH_SOCK", "/nowhere")
     monkeypatch.chdir(tmp_path)
-    content = {"config": {"busbar:cluster": site(workers={"h100": 1})}}
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+    stack_file(tmp_path)
     return busbar
 
 
@@ -76,33 +74,17 @@ def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
     assert "as applied" in done.stdout
 
 
-def test_while_an_update_runs_nothing_is_restored(
-    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Any] = []
-
-    def held(_: Any, servers: Any, command: str, *, on_all: bool) -> contextlib.AbstractContextManager[None]:
-        asked.append((servers, command, on_all))
-        raise lock.LockedError("`busbar up prod` changes the cluster")
-
-    monkeypatch.setattr(lock, "held", held)
-    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
-    assert (done.exit_code, restored) == (1, [])
-    assert done.stderr == "error: `busbar up prod` changes the cluster\n"
-    assert asked == [(PLAN.servers, "busbar restore prod", True)]
+INTERRUPTED = "interrupted; K3s may be stopped on servers. Fix: run the same command again"
+NO_SNAPSHOT = "no snapshot x; no changes made"
 
 
 @pytest.mark.parametrize(
     ("step", "outcome", "code", "said"),
     [
         ("restore", restore.Restored({}, ("gpu-1",)), 1, "Nodes that are not Ready: gpu-1"),
-        (
-            "restore",
-            KeyboardInterrupt(),
-            130,
-            "interrupted; K3s may be stopped on servers. Fix: run the same command again",
-        ),
-        ("plan", RestoreError("no snapshot x; no changes made"), 1, "error: no snapshot x; no changes made"),
+        ("restore", KeyboardInterrupt(), 130, INTERRUPTED),
+        ("plan", RestoreError(NO_SNAPSHOT), 1, f"error: {NO_SNAPSHOT}"),
+        ("held", lock.LockedError("`busbar up prod` changes it"), 1, "error: `busbar up prod` changes it\n"),
     ],
 )
 def test_a_restore_that_does_not_end_well_says_so(
@@ -114,7 +96,15 @@ def test_a_restore_that_does_not_end_well_says_so(
             raise outcome
         return outcome
 
-    monkeypatch.setattr(restore, step, ends)
+    def held(_: Any, servers: Any, command: str, *, on_all: bool) -> contextlib.AbstractContextManager[None]:
+        assert (servers, command, on_all) == (PLAN.servers, "busbar restore prod", True)
+        if step == "held":
+            raise outcome
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(lock, "held", held)
+    if step != "held":
+        monkeypatch.setattr(restore, step, ends)
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
     assert (done.exit_code, restored) == (code, [])
     assert said in done.stderr

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from busbar.operations.verify import (
     verify,
 )
 from tests.support.cli import busbar
-from tests.support.clusters import H100_POOL, OPERATORS, OWN_NFD, site
+from tests.support.clusters import H100_POOL, OPERATORS, OWN_NFD, refusing, site, stack_file
 from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 from tests.unit.hosts.bash import output
@@ -66,10 +67,15 @@ UNCORDON = "when the cause is repaired: kubectl uncordon gpu-1"
 RELEASE = (GPU.namespace, GPU.release)
 
 
-def found(*changed: Node, releases: dict[tuple[str, str], str] | None = None) -> list[Finding]:
+def found(
+    *changed: Node,
+    without: str = "",
+    releases: dict[tuple[str, str], str] | None = None,
+    problems: Sequence[Finding] = (),
+) -> list[Finding]:
     cluster = config.load(site(servers=1, workers={"h100": 1}, pools={"h100": POOL}), root=Path())
-    nodes = {each.name: each for each in (node("server-1"), node("gpu-1"), *changed)}
-    state = ClusterState(nodes, {RELEASE: "deployed"} if releases is None else releases)
+    nodes = {each.name: each for each in (node("server-1"), node("gpu-1"), *changed) if each.name != without}
+    state = ClusterState(nodes, {RELEASE: "deployed"} if releases is None else releases, problems=[*problems])
     return compare(Inventory.of(cluster), state, [GPU])
 
 
@@ -117,8 +123,15 @@ def test_a_difference_of_a_node_is_named(changed: Node, kind: Any, what: str, fi
     assert found(changed) == [expected]
 
 
-def test_a_node_that_is_not_configured_is_named() -> None:
+def test_a_node_that_is_not_configured_and_a_host_without_a_node_are_named() -> None:
     assert found(node("gpu-9")) == [drift(CLUSTER, "Node gpu-9 is not in the configuration")]
+    assert found(without="gpu-1") == [drift("gpu-1", "no Node in the cluster")]
+
+
+def test_what_the_cluster_cannot_do_is_named_with_what_to_do() -> None:
+    scheduler = problem("kube-scheduler has no Lease", "start it")
+    [said] = found(problems=[scheduler])
+    assert (said.host, said.what, said.fix, said.kind) == (CLUSTER, scheduler.what, "start it", "site")
 
 
 @pytest.mark.parametrize(
@@ -133,32 +146,30 @@ def test_taints_of_kubernetes_and_such_that_keep_no_pod_away_are_not_foreign(tai
     assert not [each for each in found(node("gpu-1", taints=(TAINT, taint))) if each.kind == "foreign"]
 
 
-def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_not() -> None:
+HELD = Node("gpu-1", "m", False, True, False, {}, (NodeTaint("busbar/quarantine", "true", "NoSchedule"),))
+NOT_TAINTED = drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")
+NOT_CORDONED = drift("gpu-1", "its Node is in quarantine and not cordoned")
+CORDONED_FOR_FAN = replace(HELD, unschedulable=True, notes={QUARANTINE: Note("fan", cordoned=True)})
+
+
+@pytest.mark.parametrize(
+    ("cordon", "node", "expected"),
+    [
+        (False, HELD, []),
+        (False, replace(HELD, taints=()), [NOT_TAINTED]),
+        (True, HELD, [NOT_CORDONED]),
+        (True, CORDONED_FOR_FAN, []),
+    ],
+)
+def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_not(
+    cordon: bool, node: Node, expected: list[Finding]
+) -> None:
     content = site(servers=1, workers={"h100": 2})
     content["hosts"]["workers"][0]["quarantine"] = "fan"
-    inventory = Inventory.of(config.load(content, root=Path()))
-    held = Node("gpu-1", "m", False, True, False, {}, (NodeTaint("busbar/quarantine", "true", "NoSchedule"),))
-
-    def compared(node: Node) -> list[Finding]:
-        others = [replace(held, name=name, taints=()) for name in ("server-1", "gpu-2")]
-        return compare(inventory, ClusterState({each.name: each for each in (*others, node)}, {}), [])
-
-    assert compared(held) == []
-    content["pools"]["h100"]["quarantine_cordon"] = True
-    inventory = Inventory.of(config.load(content, root=Path()))
-    assert compared(held) == [drift("gpu-1", "its Node is in quarantine and not cordoned")]
-    noted = {QUARANTINE: Note("fan", cordoned=True)}
-    assert compared(replace(held, unschedulable=True, notes=noted)) == []
-    del content["pools"]["h100"]["quarantine_cordon"]
-    inventory = Inventory.of(config.load(content, root=Path()))
-    missing = drift("gpu-1", "taint busbar/quarantine=true:NoSchedule is missing")
-    assert compared(replace(held, taints=())) == [missing]
-
-
-def test_a_host_without_a_node_is_named() -> None:
-    cluster = config.load(site(servers=1, workers={"h100": 1}), root=Path())
-    state = ClusterState({"server-1": node("server-1")}, {})
-    assert compare(Inventory.of(cluster), state, []) == [drift("gpu-1", "no Node in the cluster")]
+    content["pools"]["h100"]["quarantine_cordon"] = cordon
+    others = [replace(HELD, name=name, taints=()) for name in ("server-1", "gpu-2")]
+    state = ClusterState({each.name: each for each in (*others, node)}, {})
+    assert compare(Inventory.of(config.load(content, root=Path())), state, []) == expected
 
 
 @pytest.mark.parametrize(
@@ -174,6 +185,7 @@ UNANSWERED = Finding(("w-1",), "no answer", "check its address", kind="unknown")
 CLOCK = Finding(("w-1",), "clock is 60 s behind", "set it", kind="site")
 CORDON = Finding(("gpu-1",), "cordoned", UNCORDON, kind="foreign")
 BY_HAND = drained("w-1", "its Node is drained: fan")
+AFTER_REPAIR = "w-1: when its repair is done: busbar uncordon dev w-1"
 
 
 @pytest.mark.parametrize(
@@ -184,10 +196,7 @@ BY_HAND = drained("w-1", "its Node is drained: fan")
         ([UNANSWERED], [CHECK]),
         ([CORDON, drift("w-2", "a")], [f"{UP} w-2", f"gpu-1: {UNCORDON}"]),
         ([CLOCK, drift("w-1", "a")], [f"{UP} w-1", "w-1: set it"]),
-        (
-            [BY_HAND, drift("w-2", "a")],
-            [f"{UP} w-2", "w-1: when its repair is done: busbar uncordon dev w-1"],
-        ),
+        ([BY_HAND, drift("w-2", "a")], [f"{UP} w-2", AFTER_REPAIR]),
     ],
 )
 def test_only_hosts_that_were_verified_are_to_be_converged(
@@ -197,10 +206,8 @@ def test_only_hosts_that_were_verified_are_to_be_converged(
         return found
 
     (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
-    content = {"config": {"busbar:cluster": {**site(servers=1, workers={"h100": 1}), "ssh": {"agent": True}}}}
-    (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
-    done = busbar("verify", str(tmp_path / "Pulumi.dev.yaml"))
+    done = busbar("verify", str(stack_file(tmp_path, name="dev")))
     assert done.exit_code == 1, done.output
     assert done.output.splitlines()[-len(fix) :] == [f"Fix: {each}" for each in fix]
 
@@ -215,12 +222,9 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
         expected.extend(charts)
         return []
 
-    content = {
-        "config": {"busbar:cluster": {**site(network_operator=OWN_NFD), other.config_key: {"enabled": False}}}
-    }
-    (tmp_path / "Pulumi.dev.yaml").write_text(yaml.safe_dump(content))
+    content = {**site(network_operator=OWN_NFD), other.config_key: {"enabled": False}}
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
-    done = busbar("verify", str(tmp_path / "Pulumi.dev.yaml"))
+    done = busbar("verify", str(stack_file(tmp_path, content, "dev")))
     assert (done.exit_code, expected) == (0, [each for each in OPERATORS if each != other]), done.output
 
 
@@ -237,15 +241,27 @@ def unknown() -> ClusterState:
 
 
 def test_hosts_and_a_cluster_that_do_not_answer_are_not_verified() -> None:
-    content = site(servers=1, workers={"h100": 1})
-    for number, host in enumerate(each for role in content["hosts"].values() for each in role):
-        host.update(address=f"127.0.0.{number + 2}", port=1)  # refuses the connection
+    content = refusing(site(servers=1, workers={"h100": 1}))
     found = asyncio.run(verify(config.load(content, root=Path()), login(), [GPU], unknown))
     what = "Nodes and Helm releases cannot be read: no answer"
     assert found[-1] == Finding((CLUSTER,), what, "start the servers", kind="unknown")
-    assert [(each.host, each.kind) for each in found[:-1]] == [
-        (name, "unknown") for name in ("lb-1", "server-1", "gpu-1")
-    ]
+    kinds = {each.host: each.kind for each in found[:-1]}
+    assert kinds == dict.fromkeys(("lb-1", "server-1", "gpu-1"), "unknown")
+
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "https://lb:6443", certificate-authority-data: ""}}]
+users: [{name: u, user: {}}]
+"""
+THREE = Inventory.of(config.load(site(servers=3), root=Path()))
+SERVERS = [f"https://192.0.2.{number}:6443" for number in (11, 12, 13)]
+
+
+def failing(error: ApiError) -> Cluster:
+    """A cluster whose API answers with this error."""
+    made = Cluster()
+    made.failures = [error]
+    return made
 
 
 @pytest.fixture
@@ -255,70 +271,47 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
 
     def client(kubeconfig: str) -> Cluster:
         server = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]["server"]
-        dead = Cluster()
-        dead.failures = [unreachable(server)]
-        return known.get(server, dead)
+        return known.get(server, failing(unreachable(server)))
 
     monkeypatch.setattr("busbar.operations.verify.RestApi", client)
     return known
-
-
-KUBECONFIG = """
-clusters: [{name: c, cluster: {server: "https://lb:6443", certificate-authority-data: ""}}]
-users: [{name: u, user: {}}]
-"""
 
 
 def test_the_cluster_is_read_from_a_server_where_the_load_balancer_does_not_answer(
     clients: dict[str, Cluster],
 ) -> None:
     release = {"metadata": {"namespace": "n", "labels": {"name": "r", "version": "1", "status": "deployed"}}}
-    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
-    clients["https://192.0.2.12:6443"] = Cluster({NODES: [], "/api/v1/secrets": [release]})
-    assert read_state(KUBECONFIG, inventory).releases == {("n", "r"): "deployed"}
+    clients[SERVERS[1]] = Cluster({NODES: [], "/api/v1/secrets": [release]})
+    assert read_state(KUBECONFIG, THREE).releases == {("n", "r"): "deployed"}
 
 
 def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_balancer(
     clients: dict[str, Cluster],
 ) -> None:
-    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
-    with pytest.raises(UnknownState, match=re.escape(f"GET {inventory.api_endpoint}: connection refused")):
-        read_state(KUBECONFIG, inventory)
+    with pytest.raises(UnknownState, match=re.escape(f"GET {THREE.api_endpoint}: connection refused")):
+        read_state(KUBECONFIG, THREE)
     with pytest.raises(UnknownState):
-        read_state("no kubeconfig", inventory)
+        read_state("no kubeconfig", THREE)
 
 
 def test_a_cluster_that_was_made_anew_is_an_error_that_says_so(clients: dict[str, Cluster]) -> None:
-    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
-    servers = [f"https://192.0.2.{number}:6443" for number in (11, 12, 13)]
-    for url in (inventory.api_endpoint, *servers):
-        clients[url] = Cluster()
-        clients[url].failures = [UnknownAuthority(f"GET {url}", None, "self-signed certificate")]
+    self_signed = UnknownAuthority("GET /", None, "self-signed certificate")
+    for url in (THREE.api_endpoint, *SERVERS):
+        clients[url] = failing(self_signed)
     with pytest.raises(UnknownState, match="the cluster was made anew") as raised:
-        read_state(KUBECONFIG, inventory)
+        read_state(KUBECONFIG, THREE)
     assert str(raised.value.fix).startswith("busbar up STACK --converge server-1, which reads the kubeconfig")
-    clients[servers[0]].failures = [unreachable()]
-    clients[inventory.api_endpoint].failures = [UnknownAuthority("GET /", None, "self-signed")]
+    clients[SERVERS[0]] = failing(unreachable())
+    clients[THREE.api_endpoint] = failing(self_signed)
     with pytest.raises(UnknownState, match="self-signed"):
-        read_state(KUBECONFIG, inventory)
-
-
-def test_what_the_cluster_cannot_do_is_named_with_what_to_do() -> None:
-    cluster = config.load(site(servers=1, workers={"h100": 1}, pools={"h100": POOL}), root=Path())
-    nodes = {each.name: each for each in (node("server-1"), node("gpu-1"))}
-    state = ClusterState(nodes, {}, problems=[problem("kube-scheduler has no Lease", "start it")])
-    found = compare(Inventory.of(cluster), state, [])
-    assert [(each.host, each.what, each.fix, each.kind) for each in found] == [
-        (CLUSTER, "kube-scheduler has no Lease", "start it", "site")
-    ]
+        read_state(KUBECONFIG, THREE)
 
 
 def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: dict[str, Cluster]) -> None:
-    inventory = Inventory.of(config.load(site(servers=3), root=Path()))
-    refusing = clients[inventory.api_endpoint] = Cluster()
-    refusing.failures = [ApiError("GET /", 401, "Unauthorized", fix="get a new kubeconfig")]
+    refused = ApiError("GET /", 401, "Unauthorized", fix="get a new kubeconfig")
+    clients[THREE.api_endpoint] = failing(refused)
     with pytest.raises(UnknownState) as raised:
-        read_state(KUBECONFIG, inventory)
+        read_state(KUBECONFIG, THREE)
     assert raised.value.fix == "get a new kubeconfig"
 
 
@@ -326,9 +319,7 @@ def answered(
     role: str, commands: list[str], ahead: float = 0, dns: str = "", bare: str = "", **sections: Any
 ) -> list[Finding]:
     """The drift of a site of which only the host of this role answers."""
-    content = site(servers=1, workers={"h100": 1}, **sections)
-    for number, [each] in enumerate(content["hosts"].values()):  # refuse the connection
-        each.update(address=f"127.0.0.{number + 2}", port=1)
+    content = refusing(site(servers=1, workers={"h100": 1}, **sections))
 
     async def verified() -> list[Finding]:
         facts = {"epoch": time.time() + ahead, "drift": [bare] if bare else [], "dns": dns}
