@@ -100,29 +100,6 @@ def test_each_kind_of_error_has_one_exit_code_and_prefix_in_all_commands(
     assert code != 70 or f"RuntimeError: {TEXT}\n" in said, "a defect has its traceback"
 
 
-# The others do not need its configuration, or need no stack.
-READS_IT = [words for words in SHOWN_WORDS if words not in {*FIRST, "support-bundle", "status", "destroy"}]
-
-
-@pytest.mark.parametrize("words", READS_IT)
-def test_an_invalid_stack_file_is_64_in_every_command(
-    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    name = next((each.name for each in capabilities() if each.config and words.startswith(each.name)), "")
-    project, key = (f"busbar-{name}", name) if name else ("busbar", "cluster")
-    (tmp_path / "Pulumi.yaml").write_text(f"name: {project}\n")
-    config = f"{{'{project}:other': {{}}, '{project}:{key}': {{}}}}"
-    (tmp_path / "Pulumi.prod.yaml").write_text(f"config: {config}\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "build", lambda _: APP)
-    monkeypatch.setattr(sys, "argv", ["busbar", *words.split(), "prod", *MORE.get(words, ())])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    printed = capsys.readouterr()
-    assert (end.value.code, f"Pulumi.prod.yaml:1 {project}:other: unknown key" in printed.out) == (64, True)
-    assert "error: Pulumi.prod.yaml: 1 error; no changes made" in printed.err
-
-
 def test_no_command_that_the_engine_runs_is_shown() -> None:
     assert ENGINE_COMMANDS and not set(ENGINE_COMMANDS) & set(SHOWN_WORDS)
     for words in ENGINE_COMMANDS:
@@ -130,7 +107,3 @@ def test_no_command_that_the_engine_runs_is_shown() -> None:
         for word in words.split():
             command = command.commands[word]
         assert command.hidden or command.name
-
-
-def test_at_most_41_commands_are_shown() -> None:
-    assert len(SHOWN) <= 41

@@ -57,16 +57,13 @@ def test_an_empty_state_and_one_of_an_update_that_preflight_refused_are_replaced
 
 
 def test_a_state_that_is_kept_already_is_not_compressed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: tiny\n")
-    (tmp_path / "Pulumi.prod.yaml").write_text("config: {}\n")
-    session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), say=print)
     first = state(ROOT, NAMESPACE)
     copies.keep(session, state(), first)
     monkeypatch.setattr(copies, "packed", None)
     copies.keep(session, first, first)
-    [kept] = (tmp_path / ".busbar/prod/state").iterdir()
+    [kept] = (session.target.folder / "state").iterdir()
     assert read(kept.read_text())[1] == first.text
 
 
@@ -117,6 +114,15 @@ def test_hosts_of_two_clusters_and_a_copy_from_before_a_rotation_are_refused() -
         refuse(made, [same, place("server-2", "a" * 16, (1, 0))])
 
 
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    """A session of the stack `prod` in a folder with a project; `said` has what it says."""
+    (tmp_path / "Pulumi.yaml").write_text("name: tiny\n")
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {}\n")
+    said: list[str] = []
+    return SimpleNamespace(target=Target(tmp_path, "prod"), say=said.append, said=said)
+
+
 def kept(host: Host, of: Header, text: str) -> Place:
     payload = {"copy": text}
     values = {"VERB": "keep", "NAME": of.name, "CHECKOUT": of.checkout, "KEPT": str(KEPT)}
@@ -146,19 +152,15 @@ def test_a_host_that_busbar_did_not_install_keeps_nothing(tmp_path: Path) -> Non
 
 
 def test_the_newest_whole_copy_is_taken_from_the_folder_or_a_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: tiny\n")
-    said: list[str] = []
-    session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), say=said.append)
     old, new = (
-        (header_of(state(ROOT, each).text, session.target, "ada@laptop"), state(ROOT, each).text)
-        for each in (NAMESPACE, HOST)
+        (header_of(text, session.target, "ada@laptop"), text)
+        for text in (state(ROOT, each).text for each in (NAMESPACE, HOST))
     )
     folder = session.target.folder / "state"
     folder.mkdir(parents=True)
-    for header, export in (old, new):
-        (folder / header.name).write_text(packed(header, export))
+    (folder / old[0].name).write_text(packed(*old))
     (folder / new[0].name).write_text(packed(*new)[:-9])
     on_server = Place("server-1", (new[0],), SERVER)
     here = Place.of_folder(session.target.folder)
@@ -166,10 +168,10 @@ def test_the_newest_whole_copy_is_taken_from_the_folder_or_a_host(
     answer = {"copy": base64.b64encode(packed(*new).encode()).decode()}
     monkeypatch.setattr(copies, "_ask", lambda login, hosts, values: [(hosts[0], answer)])
     assert copies._choose(session, None, [here, on_server]) == new
-    assert said[1].startswith("  damaged on this folder: it cannot be read: ")
+    assert session.said[1].startswith("  damaged on this folder: it cannot be read: ")
     monkeypatch.setattr(copies, "_ask", lambda *_: ["server-1: is not responding"])
     assert copies._choose(session, None, [here, on_server]) == old
-    session.target = Target(tmp_path, "other")
+    session.target = Target(session.target.project, "other")
     with pytest.raises(
         Failed, match=r"of tiny/other on this folder; there are copies of tiny/prod, which are"
     ):
@@ -177,11 +179,8 @@ def test_the_newest_whole_copy_is_taken_from_the_folder_or_a_host(
 
 
 def test_a_newer_state_from_another_folder_and_a_silent_host_are_warnings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "Pulumi.yaml").write_text("name: tiny\n")
-    said: list[str] = []
-    session: Any = SimpleNamespace(target=Target(tmp_path, "prod"), say=said.append)
     other, _ = copy("other", author="bob@desktop")
     asked: list[dict[str, str]] = []
 
@@ -195,5 +194,6 @@ def test_a_newer_state_from_another_folder_and_a_silent_host_are_warnings(
     copies.keep(session, state(), state(ROOT, NAMESPACE))
     [path] = (session.target.folder / "state").iterdir()
     assert (asked[0]["VERB"], asked[0]["NAME"], asked[0]["copy"]) == ("keep", path.name, path.read_text())
-    assert said[0] == "warning: no copy of the state there: server-2: is not responding"
-    assert said[1].startswith("warning: bob@desktop has kept another state of this stack at ")
+    first, second = session.said
+    assert first == "warning: no copy of the state there: server-2: is not responding"
+    assert second.startswith("warning: bob@desktop has kept another state of this stack at ")

@@ -21,7 +21,7 @@ from busbar.exits import Failed
 from busbar.kube.client import ApiError
 from busbar.kube.gpus import Workload
 from busbar.operations.verify import UnknownState
-from tests.support.clusters import site
+from tests.support.clusters import site, stack_file
 from tests.support.kube_cluster import Clock
 
 KUBECONFIG = {"kubeconfig": "text"}
@@ -30,6 +30,18 @@ SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them
 
 def workload(namespace: str, name: str, kind: str = "MPIJob") -> Workload:
     return Workload(kind, namespace, name, f"/{name}", "")
+
+
+def raising(error: Exception) -> Any:
+    """A function that fails with this error, whatever it is given."""
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    return fails
+
+
+LLAMA, SILENT = workload("ml", "llama"), ApiError("GET /api/v1/pods", None, "connection refused")
 
 
 class Site:
@@ -80,14 +92,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def test_a_cluster_with_jobs_is_not_destroyed(made: Site) -> None:
-    made.workloads = [workload("ml", "llama")]
-    found = made.cluster()
+    made.workloads = [LLAMA]
     with pytest.raises(Failed, match=rf"MPIJob ml/llama; nothing was removed\. Fix: .*{SWITCH}"):
-        found.check()
+        made.cluster().check()
 
 
 def test_with_the_switch_jobs_are_ended_after_the_answer_and_not_before(made: Site) -> None:
-    made.workloads = [workload("ml", "llama")]
+    made.workloads = [LLAMA]
     found = made.cluster(removal={"cancel_jobs": True})
     found.check()
     assert made.ended == []
@@ -98,8 +109,8 @@ def test_with_the_switch_jobs_are_ended_after_the_answer_and_not_before(made: Si
 def test_a_job_that_has_started_since_the_first_question_is_named(made: Site) -> None:
     found = made.cluster()
     found.check()
-    made.workloads = [workload("ml", "late")]
-    with pytest.raises(Failed, match="ml/late"):
+    made.workloads = [LLAMA]
+    with pytest.raises(Failed, match="ml/llama"):
         found.check(ends=True)
 
 
@@ -117,56 +128,40 @@ def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(m
 
 
 def test_pods_of_the_cluster_s_own_stack_are_no_jobs(made: Site) -> None:
-    made.workloads, made.owners = (
-        [workload("busbar-validation", "nccl")],
-        {"busbar-validation": "busbar/prod"},
-    )
+    made.workloads = [workload("busbar-validation", "nccl")]
+    made.owners = {"busbar-validation": "busbar/prod"}
     made.cluster().check()
 
 
+@pytest.mark.parametrize(
+    ("step", "error", "says"),
+    [
+        ("connect", UnknownState("connection refused"), "connection refused"),
+        ("workloads", SILENT, "timed out after 30 s"),
+    ],
+    ids=["no API", "no quorum"],
+)
 def test_a_cluster_whose_api_is_gone_can_be_destroyed(
-    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def silent(*_: Any) -> None:
-        raise UnknownState("connection refused")
-
-    monkeypatch.setattr(guard, "connect", silent)
-    made.cluster().check()
-    assert "warning: nothing runs without an API, and it is not responding" in capsys.readouterr().err
+    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str, error: Exception,
+    says: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(guard, step, raising(error))
+    replace(made.cluster(), clock=Clock()).check()
+    warning = f"warning: nothing runs without an API, and it is not responding: {says}"
+    assert warning in capsys.readouterr().err
 
 
 def test_an_api_that_stops_responding_is_no_evidence(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(_: Any) -> None:
-        raise ApiError("GET /api/v1/pods", None, "connection refused")
-
-    monkeypatch.setattr(guard, "workloads", silent)
+    monkeypatch.setattr(guard, "workloads", raising(SILENT))
     with pytest.raises(Failed, match=r"it is unknown whether jobs run: timed out after 30 s: .*refused"):
         replace(made.consumer(), clock=Clock()).check()
 
 
-def test_a_cluster_that_has_lost_its_quorum_can_be_destroyed(
-    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def silent(_: Any) -> None:
-        raise ApiError("GET /api/v1/pods", None, "timed out")
-
-    monkeypatch.setattr(guard, "workloads", silent)
-    replace(made.cluster(), clock=Clock()).check()
-    assert "it is not responding: timed out after 30 s" in capsys.readouterr().err
-
-
 def test_an_api_that_loses_a_server_is_asked_again(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [ApiError("GET /api/v1/pods", None, "connection aborted"), [workload("ml", "train")]]
-
-    def asked(_: Any) -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, ApiError):
-            raise answer
-        return answer
-
+    answers = [raising(SILENT), lambda _: [LLAMA]]
     found = replace(made.cluster(), clock=Clock())
-    monkeypatch.setattr(guard, "workloads", asked)
-    with pytest.raises(Failed, match="jobs are running or pending: MPIJob ml/train; nothing was removed"):
+    monkeypatch.setattr(guard, "workloads", lambda api: answers.pop(0)(api))
+    with pytest.raises(Failed, match="jobs are running or pending: MPIJob ml/llama; nothing was removed"):
         found.check()
 
 
@@ -193,15 +188,9 @@ def test_a_stack_whose_cluster_is_gone_has_nothing_left(made: Site, outputs: Any
 def test_a_stack_whose_cluster_s_stack_is_gone_has_nothing_left(
     made: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(text: str) -> Any:
-        def read(*_: Any) -> str:
-            raise SecretError(text)
-
-        return read
-
-    monkeypatch.setattr(charts, "read_outputs", failing("no stack named 'site' found"))
+    monkeypatch.setattr(charts, "read_outputs", raising(SecretError("no stack named 'site' found")))
     assert made.consumer().gone
-    monkeypatch.setattr(charts, "read_outputs", failing("passphrase must be set"))
+    monkeypatch.setattr(charts, "read_outputs", raising(SecretError("passphrase must be set")))
     with pytest.raises(SecretError, match="passphrase"):
         made.consumer()
 
@@ -239,8 +228,7 @@ def test_a_state_is_emptied_and_keeps_its_secrets_provider() -> None:
 def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> None:
     """Ask about an update of a stack whose state has this version of the Network Operator."""
     (folder / "Pulumi.yaml").write_text("name: busbar\n")
-    content = {"config": {"busbar:cluster": site(network_operator=network)}}
-    (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+    stack_file(folder, site(network_operator=network))
     release = {
         "type": "kubernetes:helm.sh/v3:Release",
         "inputs": {"name": "network-operator"},
@@ -251,9 +239,8 @@ def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> N
 
 
 def test_an_upgrade_over_a_major_release_is_refused_with_those_between(tmp_path: Path) -> None:
-    with pytest.raises(
-        Failed, match=r"^no changes made:\nnetwork_operator\.version: '26\.10\.0' cannot"
-    ) as told:
+    refused = r"^no changes made:\nnetwork_operator\.version: '26\.10\.0' cannot"
+    with pytest.raises(Failed, match=refused) as told:
         upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
     assert "to 26.4.2, then to 26.7.0 first, each with: busbar up prod\nIf Helm has" in str(told.value)
 
