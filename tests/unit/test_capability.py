@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,18 @@ from busbar.cli.stack.report import gate_of
 from busbar.outputs import CLUSTER
 
 PROJECT = Path(__file__).parents[2]
+NAMED = (
+    "commands",
+    "config",
+    "operations",
+    "measure",
+    "changed",
+    "drains",
+    "nodes",
+    "ready",
+    "jobs",
+    "judge",
+)
 
 DOOR = """
 from busbar.capability import Capability, Gate
@@ -45,6 +58,12 @@ def installed(folder: Path, name: str, module: str, text: str) -> None:
 def test_every_folder_with_a_door_is_a_capability_of_its_name() -> None:
     doors = {door.parent.name for door in capability.FOLDER.glob("*/capability.py")}
     assert {each.name for each in capabilities()} == doors
+
+
+def test_each_names_functions_and_modules_that_exist() -> None:
+    for each in capabilities():
+        for named in filter(None, (*each.steps.values(), *(getattr(each, name) for name in NAMED))):
+            assert pkgutil.resolve_name(named), f"{each.name}: {named}"
 
 
 def test_the_core_names_none_of_them() -> None:

@@ -73,11 +73,11 @@ def test_nothing_is_made_before_the_survey_and_each_part_after_the_one_that_it_n
 
 def test_the_three_charts_have_one_version_which_charts_of_a_folder_have_not() -> None:
     names = {"slurm-operator-crds", "slurm-operator", "slurm"}
-    for charts, version in ((None, "1.2.1"), ("./charts", None)):
-        releases = up(**({"charts": charts} if charts else {})).of_type(RELEASE)
-        found = {each.inputs["name"]: (each.inputs["chart"], each.inputs.get("version")) for each in releases}
-        folder = charts or "oci://ghcr.io/slinkyproject/charts"
-        assert found == {name: (f"{folder}/{name}", version) for name in names}
+    published = "oci://ghcr.io/slinkyproject/charts"
+    for run, folder, version in ((up(), published, "1.2.1"), (up(charts="./charts"), "./charts", None)):
+        found = {each.inputs["name"]: each.inputs for each in run.of_type(RELEASE)}
+        charts = {name: (each["chart"], each.get("version")) for name, each in found.items()}
+        assert charts == {name: (f"{folder}/{name}", version) for name in names}
 
 
 def test_keys_and_password_are_in_secrets_that_the_pods_wait_for_and_nowhere_in_clear() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
 
 from stacks.training.package.log import read_lines
@@ -24,7 +23,6 @@ RDMA = Nccl(version="2.28.3+cuda12.9", network="IBext_v8", net="IBext_v8", commu
 TCP = Nccl(version="2.28.3+cuda12.9", network="Socket", net="Socket", gdr=False, communicator=True)
 
 Record = dict[str, Any]
-Change = Callable[[list[Record]], None]
 
 
 def record(kind: str, **values: Any) -> Record:

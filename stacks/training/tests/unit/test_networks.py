@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.outputs import ClusterOutputs
-from stacks.training.package.networks import definition, pod_annotations
+from stacks.training.package.networks import definition
 from stacks.training.package.proof import Manifests
 from stacks.training.package.proof import render as render_proof
 from stacks.training.package.target import Target, refusals, targets
@@ -108,19 +108,40 @@ def test_a_network_of_devices_names_their_resource_and_no_device(kind: str, own:
 # ---- pods ------------------------------------------------------------------------------------------------
 
 
-def test_without_networks_a_pod_has_no_annotation_and_must_have_no_interface() -> None:
-    _, found = target()
-    assert "annotations" not in template(found)["metadata"]
-    assert interfaces(found) == []
-    assert env(found)["NCCL_SOCKET_IFNAME"] == "eth0"
-
-
-def test_a_pod_is_attached_to_every_network_and_does_not_start_without_the_interfaces() -> None:
-    _, found = target(rail(0), rail(1), pool=ROCE)
-    assert template(found)["metadata"]["annotations"] == {
-        ANNOTATION: "busbar-training/h100-rail0@net1,busbar-training/h100-rail1@net2"
-    }
-    assert interfaces(found) == ["net1", "net2"]
+@pytest.mark.parametrize(
+    ("networks", "site", "attached", "required"),
+    [
+        ([], {}, None, []),
+        ([rail(0), rail(1)], {"pool": ROCE}, "h100-rail0@net1 h100-rail1@net2", ["net1", "net2"]),
+        # One per device that the pod is given.
+        (
+            [rail(0), hostdev(count=2)],
+            {"validation": TCP},
+            "h100-rail0@net1 h100-ib@net2 h100-ib@net3",
+            ["net1", "net2", "net3"],
+        ),
+        ([hostdev()], {}, " ".join(f"h100-ib@net{n}" for n in range(1, 9)), [f"net{n}" for n in range(1, 9)]),
+        # A configured list is required in their place.
+        (
+            [rail(0)],
+            {"pool": ROCE, "proof": {"interfaces": ["net1", "ib0"]}},
+            "h100-rail0@net1",
+            ["net1", "ib0"],
+        ),
+    ],
+    ids=["none", "rails", "devices as configured", "devices of the pool", "configured"],
+)
+def test_a_pod_is_attached_to_every_network_and_does_not_start_without_the_interfaces(
+    networks: list[dict[str, Any]], site: dict[str, Any], attached: str | None, required: list[str]
+) -> None:
+    only, found = target(*networks, **site)
+    names = attached and ",".join(f"busbar-training/{each}" for each in attached.split())
+    assert template(found)["metadata"].get("annotations", {}).get(ANNOTATION) == names
+    assert interfaces(found) == required
+    # A TrainJob of the pool's runtime has the same, from any namespace.
+    [job] = torch_runtime(only, "torch:1")["spec"]["template"]["spec"]["replicatedJobs"]
+    metadata = job["template"]["spec"]["template"].get("metadata", {})
+    assert metadata.get("annotations", {}).get(ANNOTATION) == names
 
 
 def test_another_network_under_the_same_name_is_another_run() -> None:
@@ -128,17 +149,6 @@ def test_another_network_under_the_same_name_is_another_run() -> None:
         target({**rail(0), "master": master}, pool=ROCE)[1].name for master in ("ens0f0np0", "ens0f1np1")
     }
     assert len(names) == 2
-
-
-def test_configured_interfaces_are_required_beside_those_of_the_networks() -> None:
-    _, found = target(rail(0), pool=ROCE, proof={"interfaces": ["net1", "ib0"]})
-    assert interfaces(found) == ["net1", "ib0"]
-
-
-def test_a_pod_has_one_interface_per_device_that_it_is_given() -> None:
-    _, found = target(hostdev())
-    annotation = template(found)["metadata"]["annotations"][ANNOTATION].split(",")
-    assert annotation == [f"busbar-training/h100-ib@net{n}" for n in range(1, 9)]
 
 
 GPUS, HCAS = {"nvidia.com/gpu": 8}, {"nvidia.com/hostdev": "8"}
@@ -159,50 +169,46 @@ def test_a_pod_asks_for_the_devices_of_its_networks(
     assert limits(target(network, **more)[1]) == expected
 
 
-def test_gloo_uses_the_interface_of_the_network() -> None:
-    _, found = target(hostdev(count=1), proof=GLOO, validation=TCP)
-    assert env(found)["GLOO_SOCKET_IFNAME"] == "net1"
+RAILS = [rail(0), rail(1)]
+GIDS = {"env": {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_TC": "106"}}
+IPV4, IPV6 = "AF_INET", "AF_INET6"
 
 
-def test_over_tcp_nccl_uses_the_networks_and_nothing_else() -> None:
-    _, found = target(rail(0), rail(1), validation=TCP)
-    assert env(found)["NCCL_SOCKET_IFNAME"] == "=net1,net2"
-
-
-def test_over_rdma_the_bootstrap_stays_on_the_interface_that_every_pod_has() -> None:
-    # Addresses choose nothing here: their families may differ.
-    _, found = target(hostdev(), hostdev(name="ib6", subnet="fd02::/64"))
-    assert env(found)["NCCL_SOCKET_IFNAME"] == "eth0"
-    assert "NCCL_IB_ADDR_FAMILY" not in env(found)
-
-
-def test_over_roce_gids_are_chosen_by_family_and_network_and_never_by_a_fixed_index() -> None:
-    settings = {"env": {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_TC": "106"}}
-    _, without = target(pool=ROCE, validation=settings)
-    assert env(without)["NCCL_IB_GID_INDEX"] == "3"
-    _, found = target(rail(0), rail(1), pool=ROCE, validation=settings)
-    assert "NCCL_IB_GID_INDEX" not in env(found)
-    assert env(found)["NCCL_IB_ADDR_FAMILY"] == "AF_INET"
-    assert env(found)["NCCL_IB_ADDR_RANGE"] == "192.168.10.0/23"
-    assert env(found)["NCCL_IB_TC"] == "106"
-
-
-def test_over_roce_the_range_has_all_of_a_large_network_in_it() -> None:
-    subnets = (rail(0, "192.168.10.0/24"), rail(1, "192.168.12.0/22"))
-    _, found = target(*subnets, pool=ROCE)
-    assert env(found)["NCCL_IB_ADDR_RANGE"] == "192.168.8.0/21"
-
-
-def test_over_roce_with_ipv6_the_family_is_that_of_the_networks() -> None:
-    _, found = target(rail(0, "fd02::/64"), pool=ROCE)
-    assert (env(found)["NCCL_IB_ADDR_FAMILY"], env(found)["NCCL_IB_ADDR_RANGE"]) == ("AF_INET6", "fd02::/64")
-
-
-def test_a_train_job_of_the_pool_s_runtime_is_attached_from_any_namespace() -> None:
-    only, _ = target(rail(0), pool=ROCE)
-    [job] = torch_runtime(only, "torch:1")["spec"]["template"]["spec"]["replicatedJobs"]
-    metadata = job["template"]["spec"]["template"]["metadata"]
-    assert metadata == {"annotations": {ANNOTATION: "busbar-training/h100-rail0@net1"}}
+@pytest.mark.parametrize(
+    ("networks", "site", "expected"),
+    [
+        ([], {}, {"NCCL_SOCKET_IFNAME": "eth0"}),
+        ([hostdev(count=1)], {"proof": GLOO, "validation": TCP}, {"GLOO_SOCKET_IFNAME": "net1"}),
+        (RAILS, {"validation": TCP}, {"NCCL_SOCKET_IFNAME": "=net1,net2", "NCCL_IB_DISABLE": "1"}),
+        # The bootstrap stays on the interface that every pod has, and no address chooses anything.
+        ([hostdev(), hostdev(name="ib6", subnet="fd02::/64")], {}, {"NCCL_SOCKET_IFNAME": "eth0"}),
+        ([], {"pool": ROCE, "validation": GIDS}, {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_TC": "106"}),
+        # An index differs from pod to pod, so family and range take its place.
+        (
+            RAILS,
+            {"pool": ROCE, "validation": GIDS},
+            {"NCCL_IB_ADDR_FAMILY": IPV4, "NCCL_IB_ADDR_RANGE": "192.168.10.0/23", "NCCL_IB_TC": "106"},
+        ),
+        (
+            [rail(0, "192.168.10.0/24"), rail(1, "192.168.12.0/22")],
+            {"pool": ROCE},
+            {"NCCL_IB_ADDR_FAMILY": IPV4, "NCCL_IB_ADDR_RANGE": "192.168.8.0/21"},
+        ),
+        (
+            [rail(0, "fd02::/64")],
+            {"pool": ROCE},
+            {"NCCL_IB_ADDR_FAMILY": IPV6, "NCCL_IB_ADDR_RANGE": "fd02::/64"},
+        ),
+    ],
+    ids=["none", "gloo", "TCP", "RDMA", "RoCE without", "RoCE", "RoCE, large", "RoCE, IPv6"],
+)
+def test_nccl_finds_its_network_by_interface_over_tcp_and_by_address_over_roce(
+    networks: list[dict[str, Any]], site: dict[str, Any], expected: dict[str, str]
+) -> None:
+    found = env(target(*networks, **site)[1])
+    chosen = {key: value for key, value in found.items() if key.startswith("NCCL_IB_")}
+    interface = {key: found[key] for key in expected if key.endswith("_IFNAME")}
+    assert {**chosen, **interface} == expected
 
 
 def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_says_why() -> None:
@@ -224,58 +230,32 @@ def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_say
 # ---- what does not fit the cluster -----------------------------------------------------------------------
 
 
-def refused(networks: dict[str, Any], **site: Any) -> str:
-    found = refusals(ClusterOutputs.from_dict(measured.outputs(**site)), training(networks=networks))
-    return "\n".join(found)
+SMALL, FAMILIES = "10.1.0.0/28", [rail(0), rail(1, "fd02::/64")]
+EXCLUDED = ["10.1.0.0/28", "10.1.0.0/29", "10.1.0.16/31"]
+# A pool, its networks, what differs in the cluster, and the reason. Without one they can be used.
+REFUSED: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], str]] = {
+    "pool": ("h200", [rail(0)], {}, "no pool h200. Fix: name in `networks` only pools of the cluster: h100"),
+    "macvlan on InfiniBand": (
+        "h100", [rail(0)], {}, "rail0 of pool h100: macvlan needs Ethernet, the rails are InfiniBand",
+    ),
+    "ib-sriov on Ethernet": (
+        "h100", [hostdev(type="ib-sriov")], {"pool": ROCE},
+        "ib of pool h100: ib-sriov needs InfiniBand, the rails are Ethernet. Fix: macvlan",
+    ),
+    "subnet": (
+        "h100", [hostdev(SMALL)], {},
+        "its subnet 10.1.0.0/28 has 14 addresses for pods, expected 16 for 2 workers",
+    ),
+    "just large enough": ("h100", [hostdev(SMALL, exclude=["10.1.0.2/31"], count=6)], {}, ""),
+    "excluded twice": ("h100", [hostdev("10.1.0.0/27", exclude=EXCLUDED)], {}, "has 13 addresses for pods"),
+    "families": ("h100", FAMILIES, {"pool": ROCE}, "some are IPv4, some IPv6, expected one for"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("pool", "networks", "site", "reason"),
-    [
-        ("h200", [rail(0)], {}, "has no pool h200. Fix: name in `networks` only pools of the cluster: h100"),
-        ("h100", [rail(0)], {}, "rail0 of pool h100: macvlan needs Ethernet, the rails are InfiniBand"),
-        (
-            "h100",
-            [hostdev(type="ib-sriov")],
-            {"pool": ROCE},
-            "ib of pool h100: ib-sriov needs InfiniBand, the rails are Ethernet. Fix: macvlan",
-        ),
-        (
-            "h100",
-            [hostdev(subnet="10.1.0.0/28")],
-            {},
-            "its subnet 10.1.0.0/28 has 14 addresses for pods, expected 16 for 2 workers",
-        ),
-        (
-            "h100",
-            [rail(0), rail(1, "fd02::/64")],
-            {"pool": ROCE},
-            "some are IPv4, some IPv6, expected one for",
-        ),
-    ],
-    ids=["pool", "macvlan on InfiniBand", "ib-sriov on Ethernet", "subnet", "families"],
-)
+@pytest.mark.parametrize(("pool", "networks", "site", "reason"), REFUSED.values(), ids=REFUSED)
 def test_networks_that_cannot_be_those_of_the_pool_are_refused(
     pool: str, networks: list[dict[str, Any]], site: dict[str, Any], reason: str
 ) -> None:
-    found = refused({pool: networks}, **site)
-    assert reason in found and "\n" not in found
-
-
-def test_a_subnet_of_all_workers_may_be_just_large_enough() -> None:
-    config = training(networks={"h100": [hostdev("10.1.0.0/28", exclude=["10.1.0.2/31"], count=6)]})
-    assert targets(ClusterOutputs.from_dict(measured.outputs()), config)
-
-
-def test_each_address_that_pods_must_not_get_is_counted_once() -> None:
-    excluded = ["10.1.0.0/28", "10.1.0.0/29", "10.1.0.16/31"]
-    network = hostdev("10.1.0.0/27", exclude=excluded)
-    assert "has 13 addresses for pods" in refused({"h100": [network]})
-
-
-def test_the_interfaces_of_a_pod_are_numbered_over_all_networks() -> None:
-    only, _ = target(rail(0), hostdev(count=2), validation=TCP)
-    assert [(each.interface, each.network.name) for each in only.attached] == [
-        ("net1", "rail0"), ("net2", "ib"), ("net3", "ib"),
-    ]  # fmt: skip
-    assert pod_annotations(only.attached)[ANNOTATION].endswith("h100-ib@net3")
+    read = ClusterOutputs.from_dict(measured.outputs(**site))
+    found = [*refusals(read, training(networks={pool: networks}))]
+    assert len(found) == bool(reason) and reason in "".join(found), found

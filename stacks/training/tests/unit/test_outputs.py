@@ -11,7 +11,7 @@ from stacks.training.capability import GATE
 from stacks.training.package.outputs import FIELDS, Outputs, build_outputs, read_summary, summarize
 from stacks.training.package.target import targets
 from stacks.training.tests.support import cluster, training
-from stacks.training.tests.unit.made import first, second, verdict
+from stacks.training.tests.unit.made import first, verdict
 from tests.support.verdicts import passing
 
 
@@ -29,10 +29,14 @@ def test_a_pass_is_exported_with_its_numbers() -> None:
     assert set(found["training"]["h100"]) <= set(FIELDS)
 
 
-def test_a_fail_is_exported_with_its_reasons() -> None:
+def test_a_fail_is_exported_with_its_reasons_which_the_gate_names_with_what_to_do() -> None:
     found = outputs(summarize(verdict(first())))
     assert found["training_passed"] is False
     assert any("recovery: a rank was killed" in reason for reason in found["training_reasons"])
+    text = GATE.refusal(found, enforce=True)
+    assert text is not None
+    assert text.startswith("training run failed for cluster site:\n  - ")
+    assert "raise proof.run by one" in text and "proof.enforce: false" in text
     assert build_outputs(training(), "site", {}, {})["training_passed"] is False
 
 
@@ -72,13 +76,6 @@ def test_a_proof_that_is_switched_off_is_no_pass_and_lets_the_update_succeed() -
     assert GATE.refusal(found, enforce=training(proof={"enabled": False}).proof.is_gate) is None
 
 
-def test_the_gate_names_the_reasons_and_what_to_do() -> None:
-    text = GATE.refusal(outputs(summarize(verdict(first()))), enforce=True)
-    assert text is not None
-    assert text.startswith("training run failed for cluster site:\n  - ")
-    assert "raise proof.run by one" in text and "proof.enforce: false" in text
-
-
 def test_what_was_simulated_when_the_fabric_was_measured_is_exported() -> None:
     config = training()
     found = targets(cluster({**passing(), "simulated": "nccl-tests on CPUs"}), config)
@@ -86,13 +83,15 @@ def test_what_was_simulated_when_the_fabric_was_measured_is_exported() -> None:
     assert built["training"]["h100"]["simulated"] == "nccl-tests on CPUs"
 
 
-@pytest.mark.parametrize("text", [None, "", "[]", "{}", "Traceback"])
-def test_any_other_text_of_the_command_is_a_verdict_unknown(text: str | None) -> None:
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        (json.dumps(summarize(verdict())), True),
+        *((text, False) for text in (None, "", "[]", "{}", "Traceback")),
+    ],
+)
+def test_only_what_the_command_prints_is_a_result(text: str | None, passed: bool) -> None:
     found = read_summary(text)
-    assert (found["verdict"], found["passed"]) == ("unknown", False)
-    assert "`busbar step training collect` cannot be read" in found["reasons"][0]
-
-
-def test_what_the_command_prints_is_read_again() -> None:
-    printed = json.dumps(summarize(verdict([*first(), *second()])))
-    assert read_summary(printed)["passed"] is True
+    assert (found["verdict"], found["passed"]) == (("pass", True) if passed else ("unknown", False))
+    reasons = [each for each in found["reasons"] if "`busbar step training collect` cannot be read" in each]
+    assert bool(reasons) is not passed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -61,17 +62,7 @@ def bound(api: Cluster, **change: Any) -> dict[str, Any]:
     return bind(api, spec(**change), Clock(), lambda _: None)
 
 
-def refusal(api: Cluster, **change: Any) -> str:
-    with pytest.raises(Failed) as caught:
-        bound(api, **change)
-    return str(caught.value)
-
-
 # ---- The claim -------------------------------------------------------------------------------------------
-
-
-def test_a_bound_claim_is_reported_with_its_volume() -> None:
-    assert bound(cluster()) == {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
 
 
 def test_a_claim_that_is_bound_later_is_waited_for() -> None:
@@ -81,25 +72,31 @@ def test_a_claim_that_is_bound_later_is_waited_for() -> None:
     assert 20 <= clock.time < 25
 
 
-def test_a_claim_that_is_not_bound_in_time_is_refused_with_what_the_provisioner_says() -> None:
-    said = warning("shared-1", "ProvisioningFailed", "quota of file system exceeded")
+WAITING = {**warning("shared-1", "ExternalProvisioning", "waiting for csi.weka.io"), "type": "Normal"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "event", "said"),
+    [
+        (
+            "Pending",
+            warning("shared-1", "ProvisioningFailed", "quota of file system exceeded"),
+            "timed out after 60 s: PersistentVolumeClaim busbar-training/shared-1 is Pending; "
+            "ProvisioningFailed: quota of file system exceeded",
+        ),
+        # The event of a provisioner that does not run is no warning.
+        ("Pending", WAITING, "ExternalProvisioning: waiting for csi.weka.io"),
+        ("Lost", WAITING, "its volume pv-1 is gone"),
+    ],
+    ids=["refused", "no provisioner", "lost"],
+)
+def test_a_claim_that_is_not_bound_in_time_is_refused_with_what_the_provisioner_says(
+    phase: str, event: Any, said: str
+) -> None:
     other = warning("another", "ProvisioningFailed", "unrelated")
-    text = refusal(cluster(claim=claim("Pending"), events=[said, other]))
-    assert text.startswith(
-        "timed out after 60 s: PersistentVolumeClaim busbar-training/shared-1 is Pending; "
-        "ProvisioningFailed: quota of file system exceeded"
-    )
-    assert "unrelated" not in text
-
-
-def test_a_provisioner_that_does_not_run_is_named_by_the_controller_s_event_which_is_no_warning() -> None:
-    waiting = {**warning("shared-1", "ExternalProvisioning", "waiting for csi.weka.io"), "type": "Normal"}
-    text = refusal(cluster(claim=claim("Pending"), events=[waiting]))
-    assert "ExternalProvisioning: waiting for csi.weka.io" in text
-
-
-def test_a_claim_whose_volume_is_gone_is_refused_at_once() -> None:
-    assert "its volume pv-1 is gone" in refusal(cluster(claim=claim("Lost")))
+    with pytest.raises(Failed) as caught:
+        bound(cluster(claim=claim(phase), events=[event, other]))
+    assert said in str(caught.value) and "unrelated" not in str(caught.value)
 
 
 def test_an_api_that_does_not_answer_for_a_moment_is_asked_again() -> None:
@@ -108,62 +105,47 @@ def test_an_api_that_does_not_answer_for_a_moment_is_asked_again() -> None:
     assert bound(api)["volume"] == "pv-1"
 
 
-def test_a_class_that_waits_for_its_first_pod_is_told_a_worker_so_that_it_provides_now() -> None:
-    api, clock = (
-        cluster(claim=claim("Pending"), weka=of_class(volumeBindingMode="WaitForFirstConsumer")),
-        Clock(),
-    )
+@pytest.mark.parametrize(("mode", "told"), [("WaitForFirstConsumer", 2), ("Immediate", 0)])
+def test_a_class_that_waits_for_its_first_pod_is_told_a_worker_so_that_it_provides_now(
+    mode: str, told: int
+) -> None:
+    api, clock = cluster(claim=claim("Pending"), weka=of_class(volumeBindingMode=mode)), Clock()
     clock.at(3, lambda: api.objects.update({CLAIM: claim("Pending", **{SELECTED_NODE: "w1"})}))
     clock.at(9, lambda: api.objects.update({CLAIM: claim()}))
     bind(api, spec(class_name="weka"), clock, lambda _: None)
-    assert {path for path, _ in api.patched} == {CLAIM}
-    assert api.patched[0][1] == {"metadata": {"annotations": {SELECTED_NODE: "w1"}}}
-    assert len(api.patched) == 2, "not again once it is there"
-
-
-def test_a_class_that_binds_at_once_is_told_nothing() -> None:
-    api, clock = cluster(claim=claim("Pending"), weka=of_class()), Clock()
-    clock.at(5, lambda: api.objects.update({CLAIM: claim()}))
-    bind(api, spec(class_name="weka"), clock, lambda _: None)
-    assert api.patched == []
+    # Not again once it is there.
+    assert api.patched == [(CLAIM, {"metadata": {"annotations": {SELECTED_NODE: "w1"}}})] * told
 
 
 # ---- The volume ------------------------------------------------------------------------------------------
 
 
-def test_a_volume_that_would_go_with_its_claim_is_changed_to_stay() -> None:
-    for policy in ("Delete", "Recycle"):
-        api, said = cluster(volume=volume(policy)), list[str]()
-        bind(api, spec(), Clock(), said.append)
-        assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})]
-        assert said == [f"PersistentVolume pv-1: reclaim policy {policy} changed to Retain; its data stay"]
-
-
-def test_a_volume_that_stays_is_left_as_it_is() -> None:
-    api = cluster()
-    bound(api)
-    assert api.patched == []
+@pytest.mark.parametrize("policy", ["Retain", "Delete", "Recycle"])
+def test_a_bound_claim_is_reported_with_its_volume_which_is_changed_to_stay(policy: str) -> None:
+    api, said = cluster(volume=volume(policy)), list[str]()
+    found = bind(api, spec(), Clock(), said.append)
+    assert found == {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
+    goes = policy != "Retain"
+    assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})] * goes
+    text = f"PersistentVolume pv-1: reclaim policy {policy} changed to Retain; its data stay"
+    assert said == [text] * goes
 
 
 # ---- The output ------------------------------------------------------------------------------------------
 
 
-def test_the_output_names_the_claim_for_the_jobs_of_others() -> None:
-    printed = '{"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}'
-    assert described(training(storage=CLASS).storage, "team", printed) == {
-        "mode": "class", "namespace": "team", "claim": "shared-1", "volume": "pv-1", "capacity": "1Ti",
-    }  # fmt: skip
+BOUND = {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
 
 
-@pytest.mark.parametrize("printed", [None, "", "Traceback", "[]"])
-def test_other_texts_add_nothing_to_the_output(printed: str | None) -> None:
-    found = described(training(storage=CLASS).storage, "team", printed)
-    assert found == {"mode": "class", "namespace": "team"}
-
-
-def test_storage_without_a_claim_has_only_its_mode() -> None:
-    given = training(storage={"mode": "path", "path": "/mnt/shared"}).storage
-    assert described(given, "team", None) == {"mode": "path"}
+@pytest.mark.parametrize(
+    ("printed", "found"),
+    [(json.dumps(BOUND), BOUND), (None, {}), ("", {}), ("Traceback", {}), ("[]", {})],
+)
+def test_the_output_names_the_claim_for_the_jobs_of_others(printed: str | None, found: Any) -> None:
+    named = {"mode": "class", "namespace": "team"}
+    assert described(training(storage=CLASS).storage, "team", printed) == {**named, **found}
+    path = training(storage={"mode": "path", "path": "/mnt/shared"}).storage
+    assert described(path, "team", printed) == {"mode": "path"}
 
 
 # ---- `busbar verify` -------------------------------------------------------------------------------------

@@ -34,49 +34,46 @@ def rows(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-def test_a_pass_begins_with_the_bandwidth_of_the_gradients() -> None:
-    assert shown(outputs()).startswith("PASS  h100: all-reduce of the gradients 390.17 GB/s\n")
+# What the terminal shows of a pass on one pool.
+SHOWN = """\
+PASS  h100: all-reduce of the gradients 390.17 GB/s
+verdict pass
+workers 2
+ranks 16
+starts 2
+loss 1.7, at the end 0.0153
+gradients 1 GiB
+step 20 ms
+all-reduce 5.16 ms
+expected 5.16 ms
+busbw 390.17 GB/s
+of measured 100.0 % of 390 GB/s
+checkpoint 2 GiB in 1.5 s
+torch 2.13.0
+"""
 
 
 def test_a_run_is_shown_with_its_results_beside_what_was_expected() -> None:
-    text = rows(shown(outputs()))
+    text = shown(outputs())
+    assert text.startswith(SHOWN.splitlines()[0])
+    assert [row for row in SHOWN.splitlines()[1:] if row not in rows(text)] == []
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_was_simulated_where_the_verdict_is_and_what_jobs_refer_to_are_shown(tmp_path: Path) -> None:
+    built = outputs(runtimes=["busbar-torch-h100"])
+    storage = {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
+    run = {**built["training"]["h100"], "simulated": "on CPUs"}
+    found = {**built, "training": {"h100": run}, "storage": storage}
+    text = rows(shown(found))
     for row in (
-        "verdict pass",
-        "workers 2",
-        "ranks 16",
-        "starts 2",
-        "loss 1.7, at the end 0.0153",
-        "gradients 1 GiB",
-        "step 20 ms",
-        "all-reduce 5.16 ms",
-        "expected 5.16 ms",
-        "busbw 390.17 GB/s",
-        "of measured 100.0 % of 390 GB/s",
-        "checkpoint 2 GiB in 1.5 s",
-        "torch 2.13.0",
+        "simulated h100: on CPUs",
+        "verdict .busbar/x/h100/verdict.json",
+        "claim team/shared-1",
+        "runtimes busbar-torch-h100",
     ):
         assert row in text, text
-
-
-def test_what_was_not_measured_has_no_row() -> None:
-    names = [row.split(" ")[0] for row in rows(shown(outputs(verdict(first()))))]
-    assert "loss" in names and not {"step", "all-reduce", "busbw"} & set(names)
-
-
-def test_what_was_simulated_and_where_the_verdict_is_are_shown(tmp_path: Path) -> None:
-    built = outputs()
-    found = {**built, "training": {"h100": {**built["training"]["h100"], "simulated": "on CPUs"}}}
-    text = rows(shown(found))
-    for row in ("simulated h100: on CPUs", "verdict .busbar/x/h100/verdict.json"):
-        assert row in text, text
     assert f"{tmp_path}/h100/verdict.json" in shown(found, tmp_path)
-
-
-def test_what_jobs_refer_to_is_shown() -> None:
-    storage = {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
-    text = rows(shown({**outputs(runtimes=["busbar-torch-h100"]), "storage": storage}))
-    for row in ("claim team/shared-1", "runtimes busbar-torch-h100"):
-        assert row in text, text
 
 
 def test_every_pool_has_a_column() -> None:
@@ -86,14 +83,12 @@ def test_every_pool_has_a_column() -> None:
     assert "a b" in text and "ranks 16 4" in text
 
 
-def test_no_line_of_a_run_on_one_pool_is_wider_than_80_characters() -> None:
-    assert max(map(len, shown(outputs()).splitlines())) <= 80
-
-
-def test_a_failed_run_shows_its_reasons() -> None:
+def test_a_failed_run_shows_its_reasons_and_no_row_of_what_was_not_measured() -> None:
     text = shown(outputs(verdict(first())))
     assert text.startswith("FAIL  training run failed\n      ")
     assert "a rank was killed" in text
+    names = {row.split(" ")[0] for row in rows(text)}
+    assert "loss" in names and not {"step", "all-reduce", "busbw"} & names
 
 
 @pytest.mark.parametrize("why", ["no verdict: nothing was trained", "not trained: proof.enabled is false"])
@@ -103,21 +98,17 @@ def test_a_pool_without_a_result_was_not_measured_and_has_no_table(why: str) -> 
     assert "FAIL" not in shown(found)
 
 
-def kept(folder: Path, found: Verdict) -> None:
-    (folder / "h100").mkdir()
-    (folder / "h100" / "verdict.json").write_text(json.dumps(found.model_dump(mode="json")))
-
-
-def test_the_checks_are_shown_where_the_verdict_of_this_run_is_on_this_machine(tmp_path: Path) -> None:
-    kept(tmp_path, verdict())
+@pytest.mark.parametrize("is_of_this_run", [True, False])
+def test_the_checks_are_shown_where_the_verdict_of_this_run_is_on_this_machine(
+    is_of_this_run: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "h100").mkdir()
+    kept = verdict() if is_of_this_run else verdict(first())
+    (tmp_path / "h100" / "verdict.json").write_text(json.dumps(kept.model_dump(mode="json")))
     found = outputs()
     found["training"]["h100"]["simulated"] = "known of the fabric, not of the run"
-    assert any(row.startswith("h100 recovery pass ") for row in rows(shown(found, tmp_path)))
-
-
-def test_the_checks_of_another_run_are_not_shown(tmp_path: Path) -> None:
-    kept(tmp_path, verdict(first()))
-    assert "recovery" not in shown(outputs(), tmp_path)
+    text = rows(shown(found, tmp_path))
+    assert any(row.startswith("h100 recovery pass ") for row in text) is is_of_this_run
 
 
 def test_outputs_of_another_contract_are_refused() -> None:

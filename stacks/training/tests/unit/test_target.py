@@ -27,10 +27,7 @@ from tests.support.clusters import site
 MIB = 1 << 20
 GIB = 1 << 30
 FABRIC = {"nodes": 2, "gpu": "H100", "rate_gbps": 400.0, "transport": "gpudirect-rdma"}
-
-
-def refusal(found: ClusterOutputs, **config: Any) -> str:
-    return "\n".join(refusals(found, training(**config)))
+OF_CLUSTER = {"mode": "nfs", "nfs": {"from_cluster": True}}
 
 
 def with_curve(measured: dict[str, Any]) -> ClusterOutputs:
@@ -44,32 +41,38 @@ def test_a_cluster_that_passed_gives_its_pools_with_their_launch_settings_and_th
     assert found["h100"].curve == ((MIB, 100.0),)
 
 
-def test_a_pool_that_the_cluster_does_not_have_is_refused() -> None:
-    assert refusal(cluster(), pools=["b200"]) == (
-        "has no pool b200. Fix: list in `pools` only pools of the cluster: h100"
-    )
-
-
-def test_a_pool_without_a_pass_of_its_own_is_refused_whatever_the_headline_says() -> None:
-    assert "pool h100 has no result in the output `nccl`, expected pass" in refusal(cluster(nccl={}))
+def of_verdict(verdict: str) -> ClusterOutputs:
     passed = cluster().nccl["h100"]
-    for verdict in ("fail", "unknown"):
-        found = cluster(nccl={"h100": passed.model_copy(update={"verdict": verdict})})
-        assert f"pool h100 has the verdict {verdict} in the output `nccl`, expected pass" in refusal(found)
+    return cluster(nccl={"h100": passed.model_copy(update={"verdict": verdict})})
 
 
-def test_a_pool_whose_all_reduce_was_not_measured_is_refused() -> None:
-    found = with_curve({"all_gather": [(1 << 30, 300.0)]})
-    assert "all_reduce was not measured, and training needs it" in refusal(found)
+# A cluster whose headline is a pass, what is configured, and the reason. Without one it can be trained on.
+REFUSED: dict[str, tuple[ClusterOutputs, dict[str, Any], str]] = {
+    "no such pool": (
+        cluster(), {"pools": ["b200"]},
+        "has no pool b200. Fix: list in `pools` only pools of the cluster: h100",
+    ),
+    "not measured": (cluster(nccl={}), {}, "pool h100 has no result in the output `nccl`, expected pass"),
+    "fail": (of_verdict("fail"), {}, "pool h100 has the verdict fail in the output `nccl`, expected pass"),
+    "unknown": (of_verdict("unknown"), {}, "pool h100 has the verdict unknown in the output `nccl`"),
+    "no all-reduce": (
+        with_curve({"all_gather": [(GIB, 300.0)]}), {}, "all_reduce was not measured, and training needs it",
+    ),
+    "small gradients": (
+        cluster(curve(B1048576=100.0)), {"proof": {"gradient_bytes": "512K"}},
+        "the smallest measured all_reduce has 1048576 bytes, the gradients 524288",
+    ),
+    "no export": (cluster(), {"storage": OF_CLUSTER}, "has no output `nfs_server`"),
+    "nothing is trained": (with_curve({}), {"proof": {"enabled": False}}, ""),
+}  # fmt: skip
 
 
-def test_gradients_below_the_smallest_measured_message_are_refused() -> None:
-    text = refusal(cluster(curve(B1048576=100.0)), proof={"gradient_bytes": "512K"})
-    assert "the smallest measured all_reduce has 1048576 bytes, the gradients 524288" in text
-
-
-def test_without_the_proof_no_measured_all_reduce_is_needed() -> None:
-    assert targets(with_curve({}), training(proof={"enabled": False}))
+@pytest.mark.parametrize(("found", "config", "reason"), REFUSED.values(), ids=REFUSED)
+def test_a_pool_that_cannot_be_trained_on_is_refused_whatever_the_headline_says(
+    found: ClusterOutputs, config: dict[str, Any], reason: str
+) -> None:
+    said = [*refusals(found, training(**config))]
+    assert len(said) == bool(reason) and reason in "".join(said), said
 
 
 def test_the_gradients_are_as_large_as_the_largest_measured_message_up_to_one_gib() -> None:
@@ -79,16 +82,15 @@ def test_the_gradients_are_as_large_as_the_largest_measured_message_up_to_one_gi
     assert larger["h100"].gradient_bytes(training().proof) == 2 * GIB
 
 
-def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_size() -> None:
-    measured = ((MIB, 100.0), (4 * MIB, 300.0))
-    assert busbw_at(measured, MIB) == 100.0
-    assert busbw_at(measured, 2 * MIB) == pytest.approx(200.0)
-    assert busbw_at(measured, 64 * MIB) == 300.0
-
-
-def test_below_the_smallest_measured_size_no_bandwidth_is_known() -> None:
-    assert busbw_at(((MIB, 100.0),), MIB - 1) is None
-    assert busbw_at((), MIB) is None
+@pytest.mark.parametrize(
+    ("size", "busbw"),
+    [(MIB - 1, None), (MIB, 100.0), (2 * MIB, 200.0), (4 * MIB, 300.0), (64 * MIB, 300.0)],
+)
+def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_size(
+    size: int, busbw: float | None
+) -> None:
+    assert busbw_at(((MIB, 100.0), (4 * MIB, 300.0)), size) == (busbw and pytest.approx(busbw))
+    assert busbw_at((), size) is None
 
 
 def expected(pool: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
@@ -136,22 +138,17 @@ def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
     assert "NCCL topology file topo.xml, which the training run does not have" in warning
 
 
-def test_the_export_of_the_cluster_takes_the_place_of_a_named_one() -> None:
-    asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
+def test_the_export_of_the_cluster_takes_the_place_of_a_named_one_and_leads_to_the_same_claim() -> None:
     found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
-    nfs = with_cluster_export(found, asked).storage.nfs
-    assert nfs is not None
-    assert (nfs.server, nfs.export) == ("10.0.0.9", "/srv/busbar")
-    assert "has no output `nfs_server`" in "".join(refusals(cluster(), asked))
-    named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.5", "export": "/srv/x"}})
-    assert with_cluster_export(found, named) == named
-
-
-def test_a_claim_has_the_same_name_whether_the_export_is_named_or_the_clusters() -> None:
-    asked = training(storage={"mode": "nfs", "nfs": {"from_cluster": True}})
-    found = cluster(nfs_server={"address": "10.0.0.9", "export": "/srv/busbar"})
-    named = training(storage={"mode": "nfs", "nfs": {"server": "10.0.0.9", "export": "/srv/busbar"}})
-    assert claim_name(with_cluster_export(found, asked).storage) == claim_name(named.storage)
+    given = with_cluster_export(found, training(storage=OF_CLUSTER)).storage
+    same, other = (
+        training(storage={"mode": "nfs", "nfs": {"server": server, "export": "/srv/busbar"}})
+        for server in ("10.0.0.9", "10.0.0.5")
+    )
+    assert given.nfs is not None and same.storage.nfs is not None
+    assert (given.nfs.server, given.nfs.export) == ("10.0.0.9", "/srv/busbar")
+    assert claim_name(given) == claim_name(same.storage)
+    assert with_cluster_export(found, other) == other
 
 
 def test_workers_without_an_nfs_client_are_named_where_storage_is_nfs() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lab.images.catalog import archives
 from lab.steps import LabError
 from stacks.training.lab.images import torch_image
 
@@ -62,18 +61,14 @@ def packages(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_store_that_torchrun_opens_is_told_to_do_without_libuv(tmp_path: Path, packages: Path) -> None:
+def test_stores_do_without_libuv_those_of_the_ranks_unless_it_is_asked_for(
+    tmp_path: Path, packages: Path
+) -> None:
     torch_image.adapt(tmp_path)
     for name in STORES:
         text = (packages / "torch/distributed" / name).read_text()
         assert text.count("use_libuv=False,") == 1, name
         ast.parse(textwrap.dedent(text))
-
-
-def test_the_store_of_the_ranks_does_without_libuv_unless_it_is_asked_for(
-    tmp_path: Path, packages: Path
-) -> None:
-    torch_image.adapt(tmp_path)
     assert 'environ.get("USE_LIBUV", "0")' in (packages / "torch/distributed/rendezvous.py").read_text()
 
 
@@ -88,13 +83,3 @@ def test_another_torch_is_refused_and_not_half_changed_in_silence(tmp_path: Path
     (packages / "torch/distributed/elastic/rendezvous/dynamic_rendezvous.py").write_text("TCPStore()\n")
     with pytest.raises(LabError, match=r"dynamic_rendezvous.py: found 0 places .* Fix: adapt"):
         torch_image.adapt(tmp_path)
-
-
-def test_the_image_is_not_one_of_those_of_make_up() -> None:
-    assert torch_image.NAME not in {archive.name for archive in archives()}
-
-
-def test_another_package_is_another_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = torch_image.recipe()
-    monkeypatch.setattr(torch_image, "packages", lambda: ["python3-torch"])
-    assert torch_image.recipe() != before
