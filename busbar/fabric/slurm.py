@@ -162,9 +162,8 @@ class SlurmJob:
         self._spec, self._reach, self._clock, self._say = spec, reach, clock, say
         self._archive = Archive(folder)
         self._path = f"{reach.log_folder}/{self.name}.out"
-        self.job_id = self._host = ""
-        self._log_is_lost = ""
-        """Why lines of the log cannot have been written."""
+        # The last one: why lines of the log cannot have been written.
+        self.job_id = self._host = self._log_is_lost = ""
         self.nodes = self._wanted = [*nodes]
         self.submitted: str | None = None
         self._ended: JobOutcome | None = None
@@ -175,16 +174,10 @@ class SlurmJob:
 
     def log(self) -> SlurmJob:
         self.nodes = self._usable_nodes()
+        spec, nodes = self._spec, {"nodes": ",".join(self.nodes), "count": str(len(self.nodes))}
+        about = {"job_name": self.name, "partition": spec.partition, "log": self._path, **nodes}
         try:
-            self.job_id = self._reach.ask(
-                "submit",
-                {"script": self._spec.script},
-                job_name=self.name,
-                partition=self._spec.partition,
-                nodes=",".join(self.nodes),
-                count=str(len(self.nodes)),
-                log=self._path,
-            )["job_id"]
+            self.job_id = self._reach.ask("submit", {"script": spec.script}, **about)["job_id"]
         except (ScriptError, UnreachableError) as error:
             raise JobNeverStarted([f"it cannot be submitted: {error}"]) from None
         self._say(f"job {self.job_id} on {', '.join(self.nodes)}")
@@ -263,7 +256,6 @@ class SlurmJob:
         return status
 
     def _status(self) -> Status:
-        """The state of the job. Raises ScriptError, UnreachableError."""
         return Status(**self._reach.ask("status", job_id=self.job_id))
 
     def _until(self, done: Callable[[Status], bool], seconds: float, doing: str) -> Status:
@@ -282,20 +274,16 @@ class SlurmJob:
         return wait_until(look, Deadline(self._clock, seconds), poll_seconds=POLL_SECONDS, progress=self._say)
 
     def _outcome_of(self, status: Status) -> JobOutcome:
+        """The outcome; unknown where a node, Slurm or a person ended the job."""
         if self._log_is_lost:
             return JobOutcome(None, [self._log_is_lost])
         if status.state == "COMPLETED" and not status.was_queued_again:
             return JobOutcome(True)
-        return JobOutcome(None if self._says_nothing(status) else False, [self._ended_text(status)])
-
-    def _says_nothing(self, status: Status) -> bool:
-        """True where a node, Slurm or a person ended the job."""
-        if not status.known or status.state.split("+")[0] in INTERRUPTED or status.was_queued_again:
-            return True
-        if any(name in self.nodes for name in status.nodes or {}):
-            return True
-        self._gone = self._gone_now()
-        return bool(self._gone)
+        is_unknown = not status.known or status.was_queued_again or status.state.split("+")[0] in INTERRUPTED
+        if not is_unknown and not self._bad(status):
+            self._gone = self._gone_now()
+        is_unknown = is_unknown or bool(self._bad(status) or self._gone)
+        return JobOutcome(None if is_unknown else False, [self._ended_text(status)])
 
     def _gone_now(self) -> dict[str, str]:
         """Node -> reason, for the nodes of the job that cannot run any part of it."""
@@ -397,10 +385,7 @@ class _Collector(NcclCollector):
         if outcome.succeeded is not None:
             return verdict
         # A job that was ended from outside says nothing of the fabric, whatever part of its log exists.
-        reasons = [
-            *(f"job: {reason}" for reason in outcome.reasons),
-            *(f"source: {part}" for part in missing),
-        ]
+        reasons = [f"job: {reason}" for reason in outcome.reasons] + [f"source: {part}" for part in missing]
         return verdict.model_copy(update={"verdict": "unknown", "passed": False, "reasons": reasons})
 
     def store(self, uid: str, verdict: Verdict) -> None:
