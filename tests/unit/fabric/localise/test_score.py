@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ sizes = st.lists(st.integers(2, 9), min_size=1, max_size=6)
 seeds = st.integers(0, 1000)
 
 
-def noise(seed: int, most: float) -> Luck:
+def within(seed: int, most: float) -> Luck:
     draw = random.Random(seed)
     return lambda group: draw.uniform(1 - most, 1 + most)
 
@@ -26,7 +27,7 @@ def noise(seed: int, most: float) -> Luck:
 def test_nothing_is_named_where_nothing_is_slow(groups: list[int], seed: int, known: bool) -> None:
     fabric = Fabric.of(*groups)
     # 0.96 of the slowest upper quartile is above 0.9 of the fastest one
-    found = fabric.diagnose(luck=noise(seed, 0.04), seed=seed, expected=EXPECTED if known else {})
+    found = fabric.diagnose(luck=within(seed, 0.04), seed=seed, expected=EXPECTED if known else {})
     assert found.suspects == ()
     assert set(found.healthy) == set(fabric.names) or not known
 
@@ -37,7 +38,7 @@ def test_slow_nodes_are_named_and_only_they(groups: list[int], seed: int, data: 
     fabric = Fabric.of(*groups)
     slow = data.draw(st.sets(st.sampled_from(fabric.names), max_size=len(fabric.names) // 4))
     fabric.nodes |= dict.fromkeys(sorted(slow), 0.8)
-    found = fabric.diagnose(luck=noise(seed, 0.05), seed=seed)
+    found = fabric.diagnose(luck=within(seed, 0.05), seed=seed)
     assert {(s.cause, s.nodes) for s in found.suspects} == {("node", (node,)) for node in slow}
 
 
@@ -51,7 +52,7 @@ def only_names_change(groups: list[int], seed: int, shuffle: random.Random) -> N
         fabric.rails[node, 1] = renamed.rails[new[node], 1] = 0.7
     place = shuffle.choice(list(fabric.places.values()))
     fabric.uplinks[place] = renamed.uplinks[new[place]] = 0.7
-    found, again = (each.diagnose(luck=noise(seed, 0.08), seed=seed) for each in (fabric, renamed))
+    found, again = (each.diagnose(luck=within(seed, 0.08), seed=seed) for each in (fabric, renamed))
     assert translated(found, new) == again
 
 
@@ -69,7 +70,7 @@ def test_nodes_that_only_runs_across_slow_uplinks_are_left_for_do_not_run_for_ev
     fabric.uplinks["su1"] = 0.7
     for node in ("su0-2", "su0-3", "su1-0", "su1-3"):
         fabric.rails[node, 1] = 0.7
-    known = fabric.known_after("B", luck=noise(511, 0.08), seed=511)
+    known = fabric.known_after("B", luck=within(511, 0.08), seed=511)
     ran = Counter(node for group in known.results if group.stage == "B" for node in group.nodes)
     assert max(ran.values()) < 60
 
@@ -102,47 +103,46 @@ def test_one_rail_of_one_node_is_named_with_its_number() -> None:
     assert [(group.rail, group.stage) for group in found.suspects[0].runs] == [(5, "C"), (5, "C")]
 
 
-def test_a_rail_of_the_only_node_of_a_group_is_not_its_leaf() -> None:
-    fabric = Fabric.of(1, 8)
-    fabric.rails["su0-0", 5] = 0.7
-    assert named(fabric.diagnose()) == [("rail", ("su0-0",), (5,))]
+LEAF = {"leaves": {("su1", 3): 0.7}}
+RAILS_OF_NODES = {"rails": {("su0-0", 1): 0.7, ("su0-1", 1): 0.7, ("su0-2", 6): 0.7}}
+MOST_ALONE = {"alone": {f"su{su}-{number}": 0.7 for su in (0, 1) for number in range(5)}}
+INSIDE = {kind: busbw for kind, busbw in EXPECTED.items() if "cross" not in kind}
 
 
-def test_the_same_rail_of_a_whole_group_is_its_leaf_and_no_node_is_named() -> None:
-    fabric = Fabric.of(8, 8, 8)
-    fabric.leaves["su1", 3] = 0.7
-    assert named(fabric.diagnose()) == [("leaf", ("su1",), (3,))]
+def uplinks(share: float, *groups: int) -> dict[str, Any]:
+    return {"uplinks": {f"su{number}": share for number in groups}}
 
 
-def test_a_leaf_is_found_where_nothing_is_expected() -> None:
-    fabric = Fabric.of(8, 8, 8, 8)
-    fabric.leaves["su1", 3] = 0.7
-    assert named(fabric.diagnose(expected={})) == [("leaf", ("su1",), (3,))]
-
-
-def test_a_slow_node_below_a_slow_leaf_is_named_too() -> None:
-    fabric = Fabric.of(8, 8, 8)
-    fabric.leaves["su1", 3] = 0.7
-    fabric.nodes["su1-4"] = 0.5
-    assert named(fabric.diagnose()) == [("leaf", ("su1",), (3,)), ("node", ("su1-4",), ())]
-
-
-def test_different_rails_in_one_group_are_the_nodes_own() -> None:
-    fabric = Fabric.of(4, 8)
-    fabric.rails |= {("su0-0", 1): 0.7, ("su0-1", 1): 0.7, ("su0-2", 6): 0.7}
-    assert {s.cause for s in fabric.diagnose().suspects} == {"rail"}
-
-
-def test_a_group_whose_rails_cannot_be_tried_is_named_without_one() -> None:
-    fabric = Fabric.of(8, 8, 8)
-    fabric.leaves["su1", 3] = 0.7
-    assert named(fabric.diagnose(rails=0)) == [("leaf", ("su1",), ())]
-
-
-def test_pairs_that_are_good_inside_and_bad_across_are_the_uplinks_of_their_group() -> None:
-    fabric = Fabric.of(8, 8, 8, 8)
-    fabric.uplinks["su2"] = 0.7
-    assert named(fabric.diagnose()) == [("uplink", ("su2",), ())]
+@pytest.mark.parametrize(
+    ("sizes", "slow", "how", "found"),
+    [
+        ((1, 8), {"rails": {("su0-0", 5): 0.7}}, {}, ["rail su0-0 5"]),
+        ((4, 8), RAILS_OF_NODES, {}, ["rail su0-0 1", "rail su0-1 1", "rail su0-2 6"]),
+        ((8, 8, 8), LEAF, {}, ["leaf su1 3"]),
+        ((8, 8, 8, 8), LEAF, {"expected": {}}, ["leaf su1 3"]),
+        ((8, 8, 8), LEAF | {"nodes": {"su1-4": 0.5}}, {}, ["leaf su1 3", "node su1-4"]),
+        ((8, 8, 8), LEAF, {"rails": 0}, ["leaf su1"]),
+        ((8, 8, 8, 8), uplinks(0.7, 2), {}, ["uplink su2"]),
+        # Two groups that meet only each other cannot be told apart.
+        ((8, 8), uplinks(0.7, 0), {}, ["uplink su0 su1"]),
+        ((8, 8, 8, 8), uplinks(0.7, 0, 1, 2, 3), {}, ["uplink"]),
+        ((8, 8, 8, 8), uplinks(0.5, 0, 1, 2, 3), {"expected": INSIDE}, []),
+        ((8, 8), {"alone": {"su0-4": 0.7}}, {}, ["nvlink su0-4"]),
+        ((8, 8), {"alone": {"su0-4": 0.7}, "nodes": {"su0-4": 0.7}}, {}, ["nvlink su0-4"]),
+        ((8, 8), MOST_ALONE, {}, ["settings"]),
+        ((2,), {"nodes": {"su0-1": 0.6}}, {}, ["node su0-0 su0-1"]),
+    ],
+)
+def test_what_is_slow_is_named_and_nothing_else(
+    sizes: tuple[int, ...], slow: dict[str, Any], how: dict[str, Any], found: list[str]
+) -> None:
+    fabric = Fabric.of(*sizes)
+    for what, shares in slow.items():
+        getattr(fabric, what).update(shares)
+    judged = fabric.diagnose(**how)
+    told = [" ".join([cause, *sorted(names), *map(str, rails)]) for cause, names, rails in named(judged)]
+    assert sorted(told) == found
+    assert not {node for suspect in judged.suspects for node in suspect.nodes} & {*judged.healthy}
 
 
 def test_pairs_of_a_node_that_is_asked_again_say_nothing_of_uplinks() -> None:
@@ -156,26 +156,6 @@ def test_pairs_of_a_node_that_is_asked_again_say_nothing_of_uplinks() -> None:
     assert named(score(Known(results, EXPECTED), places)) == [("node", ("a",), ())]
 
 
-def test_of_two_groups_that_meet_only_each_other_one_has_the_slow_uplinks() -> None:
-    fabric = Fabric.of(8, 8)
-    fabric.uplinks["su0"] = 0.7
-    (suspect,) = fabric.diagnose().suspects
-    assert (suspect.cause, set(suspect.rail_groups)) == ("uplink", {"su0", "su1"})
-
-
-def test_where_all_groups_are_slow_across_it_is_what_they_share() -> None:
-    fabric = Fabric.of(8, 8, 8, 8)
-    fabric.uplinks |= dict.fromkeys(("su0", "su1", "su2", "su3"), 0.7)
-    assert named(fabric.diagnose()) == [("uplink", (), ())]
-
-
-def test_an_oversubscribed_spine_is_normal_where_nothing_else_is_expected_of_it() -> None:
-    fabric = Fabric.of(8, 8, 8, 8)
-    fabric.uplinks |= dict.fromkeys(("su0", "su1", "su2", "su3"), 0.5)
-    inside = {kind: busbw for kind, busbw in EXPECTED.items() if "cross" not in kind}
-    assert fabric.diagnose(expected=inside).suspects == ()
-
-
 @pytest.mark.parametrize("count", [3, 12, 40])
 def test_where_every_pair_is_slow_it_is_the_settings_and_no_node_is_named(count: int) -> None:
     fabric = Fabric.of(count)
@@ -183,13 +163,6 @@ def test_where_every_pair_is_slow_it_is_the_settings_and_no_node_is_named(count:
     found = fabric.diagnose()
     assert named(found) == [("settings", (), ())]
     assert found.healthy == ()
-
-
-def test_of_two_nodes_one_is_slow() -> None:
-    fabric = Fabric.of(2)
-    fabric.nodes["su0-1"] = 0.6
-    (suspect,) = fabric.diagnose().suspects
-    assert (suspect.cause, set(suspect.nodes)) == ("node", {"su0-0", "su0-1"})
 
 
 def test_of_three_nodes_the_slow_one_is_found() -> None:
@@ -206,26 +179,6 @@ def test_without_anything_to_compare_with_nothing_is_named_and_nothing_is_health
     assert found.suspects == ()
     assert set(found.undecided) == set(fabric.names)
     assert found.healthy == ()
-
-
-def test_a_node_that_is_slow_alone_is_named_for_its_nvlink() -> None:
-    fabric = Fabric.of(8, 8)
-    fabric.alone["su0-4"] = 0.7
-    found = fabric.diagnose()
-    assert named(found) == [("nvlink", ("su0-4",), ())]
-    assert "su0-4" not in found.healthy
-
-
-def test_a_slow_nvlink_that_slows_pairs_too_is_one_finding() -> None:
-    fabric = Fabric.of(8, 8)
-    fabric.alone["su0-4"] = fabric.nodes["su0-4"] = 0.7
-    assert named(fabric.diagnose()) == [("nvlink", ("su0-4",), ())]
-
-
-def test_where_most_nodes_are_slow_alone_it_is_the_settings() -> None:
-    fabric = Fabric.of(8, 8)
-    fabric.alone |= dict.fromkeys(fabric.names[:10], 0.7)
-    assert named(fabric.diagnose()) == [("settings", (), ())]
 
 
 def unlucky_in(run: Group, share: float | None) -> Luck:

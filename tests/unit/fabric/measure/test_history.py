@@ -52,6 +52,10 @@ def summary(run: Run) -> dict[str, Any]:
     return {**result, "format": FORMAT, "record": run.record.model_dump(mode="json")}
 
 
+# A summary of a run in which one value is another one.
+ODD: tuple[dict[str, Any], ...] = ({"verdict": "good"}, {"measured_at": None}, {"format": 1})
+
+
 def after(*values: float, **more: Any) -> Entry:
     """A run that measured the last value, after passes with the others."""
     *before, last = values
@@ -64,24 +68,26 @@ def test_noise_is_known_from_five_passes_on_and_is_median_and_mad_of_those_befor
     assert after(*STEADY, 300.0).noise == Noise(390.0, 0.5, 5)
 
 
+SPREAD = (350.0, 380.0, 390.0, 420.0, 460.0)
+
+
 @pytest.mark.parametrize(
-    ("busbw", "is_low"),
-    [(378.0, True), (378.5, False), (390.0, False), (500.0, False)],
-    ids=["below 3 %", "within 3 %", "the median", "above"],
+    ("before", "busbw", "is_low"),
+    [
+        # With little noise 3 % decide, with much noise four deviations of 30 GB/s.
+        (STEADY, 378.0, True),
+        (STEADY, 378.5, False),
+        (STEADY, 500.0, False),
+        (SPREAD, 271.0, False),
+        (SPREAD, 269.0, True),
+        ((400.0,) * 5, 390.0, False),
+        ((400.0,) * 5, 387.0, True),
+    ],
 )
-def test_with_little_noise_three_percent_decide(busbw: float, is_low: bool) -> None:
-    assert after(*STEADY, busbw).is_low is is_low
-
-
-@pytest.mark.parametrize(("busbw", "is_low"), [(271.0, False), (269.0, True)])
-def test_with_much_noise_four_deviations_decide(busbw: float, is_low: bool) -> None:
-    assert after(350.0, 380.0, 390.0, 420.0, 460.0, busbw).noise == Noise(390.0, 30.0, 5)
-    assert after(350.0, 380.0, 390.0, 420.0, 460.0, busbw).is_low is is_low
-
-
-def test_of_equal_passes_three_percent_are_accepted() -> None:
-    assert not after(*[400.0] * 5, 390.0).is_low
-    assert after(*[400.0] * 5, 387.0).is_low
+def test_a_run_is_low_below_three_percent_and_four_deviations(
+    before: tuple[float, ...], busbw: float, is_low: bool
+) -> None:
+    assert after(*before, busbw).is_low is is_low
 
 
 def test_runs_that_are_no_pass_are_no_noise() -> None:
@@ -140,11 +146,6 @@ def test_a_run_without_a_log_changes_no_version() -> None:
     assert not found[1].is_low and found[1].warning is None
 
 
-def test_nothing_recorded_that_changed_is_said() -> None:
-    warning = after(*STEADY, 350.0).warning
-    assert warning and warning.endswith("Changed since the run before: nothing that is recorded")
-
-
 def test_a_record_that_is_written_twice_counts_once_and_the_later_one_holds() -> None:
     first = run(0, 390.0)
     judged_again = replace(first, result=first.result.model_copy(update={"verdict": "fail"}))
@@ -158,15 +159,11 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert found and (found.result, summary(found)) == (written.result, summary(written))
 
 
-@pytest.mark.parametrize("found", [None, [], {}, {"id": 1}, {**summary(run(0, 390.0)), "verdict": "good"}])
+@pytest.mark.parametrize(
+    "found", [None, [], {"id": 1}, *({**summary(run(0, 390.0)), **more} for more in ODD)], ids=str
+)
 def test_something_else_is_no_record(found: Any) -> None:
     assert Run.read(found) is None
-
-
-def test_a_run_without_a_time_is_no_record() -> None:
-    written = run(0, 390.0)
-    timeless = replace(written, result=written.result.model_copy(update={"measured_at": None}))
-    assert Run.read(summary(timeless)) is None
 
 
 def test_as_json_values_an_entry_has_its_noise_floor_and_changes() -> None:
@@ -177,14 +174,6 @@ def test_as_json_values_an_entry_has_its_noise_floor_and_changes() -> None:
 
 
 @BOUNDED
-@given(st.lists(bandwidths, min_size=5, max_size=40), st.floats(min_value=0.1, max_value=10))
-def test_the_unit_of_bandwidth_does_not_matter(values: list[float], factor: float) -> None:
-    noise, scaled = Noise.of(values), Noise.of([value * factor for value in values])
-    assert noise and scaled
-    assert scaled.floor == pytest.approx(noise.floor * factor, rel=1e-6, abs=1e-9)
-
-
-@BOUNDED
 @given(st.lists(bandwidths, min_size=5, max_size=40))
 def test_a_value_at_the_median_or_within_3_percent_of_it_never_warns(values: list[float]) -> None:
     noise = Noise.of(values)
@@ -192,26 +181,6 @@ def test_a_value_at_the_median_or_within_3_percent_of_it_never_warns(values: lis
     assert noise.floor <= noise.median * 0.97 + 1e-9
     assert noise.floor <= noise.median - 4 * noise.mad + 1e-9
     assert min(values) <= noise.median <= max(values)
-
-
-@BOUNDED
-@given(st.lists(bandwidths, min_size=5, max_size=40), st.floats(min_value=0, max_value=0.9))
-def test_less_bandwidth_never_ends_a_warning(values: list[float], part: float) -> None:
-    noise = Noise.of(values)
-    assert noise
-    low = noise.floor * (1 - 1e-6)
-    if low > 0:
-        assert after(*values, low).is_low and after(*values, low * part).is_low
-
-
-@BOUNDED
-@given(st.lists(bandwidths, min_size=7, max_size=40), st.floats(min_value=0, max_value=10_000))
-def test_one_wild_pass_moves_the_median_at_most_to_a_neighbour(values: list[float], wild: float) -> None:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    noise = Noise.of([*values, wild])
-    assert noise
-    assert ordered[middle - 1] <= noise.median <= ordered[middle + 1 if len(ordered) % 2 else middle]
 
 
 @BOUNDED

@@ -110,16 +110,8 @@ def test_a_profile_is_chosen_where_gpus_and_hcas_fit_no_other(
     assert made.validation.profile == profile
 
 
-@pytest.mark.parametrize("product", ["NVIDIA-A40", "NVIDIA-A100-SXM4-80GB"])
-def test_nodes_without_hcas_are_not_taken_for_a_system_of_tcp(product: str) -> None:
-    """A device plugin that is not there yet must not switch the gate off."""
-    assert refused(two(product=product, hcas={}))[0].startswith(
-        "no known HCA resource (the Nodes offer: none)."
-    )
-
-
 def test_a_profile_for_tcp_on_nodes_with_hcas_needs_the_transport_in_writing() -> None:
-    cluster = two(product="NVIDIA-A100-SXM4-80GB")
+    cluster = two(product=A100)
     [finding] = refused(cluster, validation={"profile": "a100-noib"})
     assert finding.startswith(
         "profile a100-noib is for TCP, the Nodes offer nvidia.com/hostdev. Fix: another"
@@ -138,18 +130,62 @@ def test_one_node_that_was_asked_for_is_measured_with_a_note_that_this_is_no_fab
     assert planned(Foreign(gpu_node("gpu-1")), **asked).notes == [ONE_NODE]
 
 
-@pytest.mark.parametrize("nodes", [None, "", "pool=a"])
-def test_one_node_that_nobody_has_named_is_no_fabric_and_is_refused(nodes: str | None) -> None:
-    [finding] = refused(Foreign(gpu_node("gpu-1", labels={"pool": "a"})), nodes)
-    assert finding.startswith("one Node, gpu-1, has no fabric to measure. Fix: ")
-    assert "--nodes gpu-1" in finding
+def held(*pods: Any) -> Foreign:
+    cluster = two()
+    for pod in pods:
+        cluster.hold(pod)
+    return cluster
 
 
-@pytest.mark.parametrize("expected", [1, 3])
-def test_another_number_of_nodes_than_the_expected_one_is_refused(expected: int) -> None:
-    for nodes in (None, "gpu-1,gpu-2"):
-        [finding] = refused(two(), nodes, expect_nodes=expected)
-        assert finding.startswith(f"2 Nodes can be measured (gpu-1, gpu-2), --expect-nodes is {expected}.")
+RATE = {"rails": 8, "rate_gbps": 400}
+ONE = Foreign(gpu_node("gpu-1", labels={"pool": "a"}))
+NO_FABRIC = "one Node, gpu-1, has no fabric to measure. Fix: for NVLink inside it, --nodes gpu-1, or"
+HELD = holder("gpu-2", "train-0", 6), holder("gpu-2", "train-1", 2)
+SLURM = holder("gpu-2", "slurmd-0", 8)
+SLURM["metadata"]["annotations"] = {MEASURED_BY: "busbar measure STACK --project slurm"}
+SEVERAL, TESTS = holder("gpu-1", "train-0", 2), holder("gpu-1", "ib-test", 1, HCA)
+SEVERAL["spec"]["containers"] += [{"resources": {"requests": {GPU: "1"}}}, {}]
+OF_B200 = {"validation": {"profile": "b200-ib-8x400"}, "hcas": {HCA: 8}}
+FEWER = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", hcas={HCA: 7}))
+OF_OTHERS = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", gpus=7), gpu_node("gpu-3", product=A100))
+NOT_READY = Foreign(*(gpu_node(f"gpu-{number}", ready=number > 3) for number in range(1, 17)))
+SENTINEL = {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
+
+
+def cordoned(**labels: str) -> Foreign:
+    return Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True, labels=labels))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "finding"),
+    [
+        (ONE, {}, NO_FABRIC),
+        (ONE, {"nodes": ""}, NO_FABRIC),
+        (ONE, {"nodes": "pool=a"}, NO_FABRIC),
+        (two(), {"nodes": "pool=b"}, "no Node of --nodes pool=b. Fix: see kubectl get nodes"),
+        (two(), {"nodes": "gpu-1,gpu-9"}, "gpu-9: no such Node"),
+        (two(), {"expect_nodes": 1}, "2 Nodes can be measured (gpu-1, gpu-2), --expect-nodes is 1."),
+        (two(), {"nodes": "gpu-1,gpu-2", "expect_nodes": 3}, "2 Nodes can be measured (gpu-1, gpu-2), --exp"),
+        (NOT_READY, {}, "3 of 16 Nodes with GPUs cannot be measured: gpu-1 (not Ready), gpu-2 ("),
+        (cordoned(), {"nodes": "gpu-1,gpu-2"}, "gpu-2 is cordoned. Fix: exclude it with --nodes"),
+        (cordoned(**SENTINEL), {"nodes": "gpu-1,gpu-2"}, "gpu-2 is cordoned by NVSentinel. Fix: exclude it"),
+        # A device plugin that is not there yet must not switch the gate off.
+        (two(product="NVIDIA-A40", hcas={}), RATE, "no known HCA resource (the Nodes offer: none)."),
+        (two(product=A100, hcas={}), RATE, "no known HCA resource (the Nodes offer: none)."),
+        (two(), OF_B200, "profile b200-ib-8x400 is for B200, the Nodes have NVIDIA-H100-80GB-HBM3"),
+        (OF_OTHERS, {}, "the Nodes differ (8 x NVIDIA-H100-80GB-HBM3: gpu-1; 7 x NVIDIA-H100-80GB-HBM3: gpu"),
+        (FEWER, RATE, "gpu-2: 7 nvidia.com/hostdev allocatable, 8 requested."),
+        (held(*HELD), {}, "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (6), ml/train-1 (2)."),
+        (held(SLURM), {}, "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/slurmd-0 [measure with `busbar"),
+        (held(TESTS), {}, "gpu-1: 7 of 8 nvidia.com/hostdev are free, held by ml/ib-test (1)"),
+        # The containers of a pod hold their GPUs together.
+        (held(SEVERAL), {}, "gpu-1: 5 of 8 nvidia.com/gpu are free, held by ml/train-0 (3)."),
+    ],
+)
+def test_what_keeps_the_job_from_running_is_named(
+    cluster: Foreign, asked: dict[str, Any], finding: str
+) -> None:
+    assert refused(cluster, **asked)[-1].startswith(finding)
 
 
 def test_of_several_fitting_profiles_none_is_chosen_and_all_are_named() -> None:
@@ -188,41 +224,10 @@ def test_hcas_that_cannot_be_told_are_named_and_must_be_given(hcas: dict[str, in
     assert planned(cluster, rails=8, rate_gbps=400, hcas=given).job.hca_resources == given
 
 
-def test_a_profile_of_other_gpus_than_those_of_the_nodes_is_refused() -> None:
-    [finding] = refused(two(), validation={"profile": "b200-ib-8x400"}, hcas={HCA: 8})
-    assert finding.startswith("profile b200-ib-8x400 is for B200, the Nodes have NVIDIA-H100-80GB-HBM3")
-
-
-def test_gpus_that_pods_hold_are_named_with_these_pods() -> None:
-    cluster = two()
-    cluster.hold(holder("gpu-2", "train-0", 6))
-    cluster.hold(holder("gpu-2", "train-1", 2))
-    [finding] = refused(cluster)
-    assert finding.startswith(
-        "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (6), ml/train-1 (2)."
-    )
-    assert planned(cluster, "gpu-1").job.nodes == ("gpu-1",)
-
-
-def test_pods_with_jobs_of_their_own_name_the_command_that_measures_their_gpus() -> None:
-    cluster, pod = two(), holder("gpu-2", "slurmd-0", 8)
-    pod["metadata"]["annotations"] = {MEASURED_BY: "busbar measure STACK --project slurm"}
-    cluster.hold(pod)
-    [finding] = refused(cluster)
-    assert "held by ml/slurmd-0 [measure with `busbar measure STACK --project slurm`] (8)" in finding
-
-
 def test_gpus_that_are_left_over_are_enough_for_a_smaller_measurement() -> None:
     cluster = two()
     cluster.hold(holder("gpu-2", "train-0", 4))
     assert planned(cluster, gpus=4, rails=8, rate_gbps=400).job.gpus_per_node == 4
-
-
-def test_held_hcas_keep_the_job_from_running_too() -> None:
-    cluster = two()
-    cluster.hold(holder("gpu-1", "ib-test", 1, HCA))
-    [finding] = refused(cluster)
-    assert finding.startswith("gpu-1: 7 of 8 nvidia.com/hostdev are free, held by ml/ib-test (1)")
 
 
 def test_pods_that_may_not_be_listed_are_a_note() -> None:
@@ -268,21 +273,6 @@ def test_a_node_that_cannot_be_measured_must_be_left_out_by_name_or_number(node:
     assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), [f"gpu-3 is left out: {why}"])
 
 
-def test_many_nodes_that_cannot_be_measured_are_one_finding() -> None:
-    nodes = [gpu_node(f"gpu-{number}", ready=number > 3) for number in range(1, 17)]
-    [finding] = refused(Foreign(*nodes))
-    assert finding.startswith("3 of 16 Nodes with GPUs cannot be measured: gpu-1 (not Ready), gpu-2 (")
-
-
-@pytest.mark.parametrize(
-    ("labels", "why"),
-    [({}, "cordoned"), ({"k8saas.nvidia.com/cordon-by": "NVSentinel"}, "cordoned by NVSentinel")],
-)
-def test_a_cordoned_node_that_was_named_is_refused(labels: dict[str, str], why: str) -> None:
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", cordoned=True, labels=labels))
-    assert refused(cluster, "gpu-1,gpu-2") == [f"gpu-2 is {why}. Fix: exclude it with --nodes"]
-
-
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
     held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",))
     held["metadata"]["annotations"] = {"busbar/quarantine": '{"why": "fan"}'}
@@ -312,25 +302,8 @@ def test_a_selector_chooses_the_nodes() -> None:
     assert planned(cluster, "pool=a").job.nodes == ("gpu-1", "gpu-3")
 
 
-def test_a_selector_or_a_name_of_no_node_is_refused() -> None:
-    assert refused(two(), "pool=b")[-1] == "no Node of --nodes pool=b. Fix: see kubectl get nodes"
-    assert refused(two(), "gpu-1,gpu-9") == ["gpu-9: no such Node"]
-
-
 def test_a_cluster_without_gpus_is_refused() -> None:
     assert refused(Foreign(cpu_node("cpu-1")))[-1].startswith("no usable Node with nvidia.com/gpu.")
-
-
-def test_nodes_that_differ_are_refused_with_the_kinds() -> None:
-    a100 = gpu_node("gpu-3", product=A100)
-    [finding] = refused(Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", gpus=7), a100))
-    assert "8 x NVIDIA-H100-80GB-HBM3: gpu-1; 7 x NVIDIA-H100-80GB-HBM3: gpu-2; 8 x NVIDIA-A100" in finding
-
-
-def test_a_node_that_offers_fewer_hcas_than_the_others_is_named() -> None:
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", hcas={HCA: 7}))
-    [finding] = refused(cluster, rails=8, rate_gbps=400)
-    assert finding.startswith("gpu-2: 7 nvidia.com/hostdev allocatable, 8 requested.")
 
 
 def test_the_job_selects_nodes_by_their_host_names_where_these_are_not_the_names_of_the_nodes() -> None:
@@ -394,23 +367,10 @@ def test_an_own_namespace_has_the_pod_security_level_that_the_pods_need(
     }
 
 
-def test_a_given_namespace_is_used_and_not_created() -> None:
-    [(path, _)] = planned(two(), namespace="bench").objects({})
-    assert path == "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs"
-
-
 def test_units_of_other_resources_may_be_quantities_of_bytes() -> None:
     node = gpu_node("gpu-1")
     node["status"]["allocatable"]["example.com/gpu-memory"] = "640Gi"
     assert planned(Foreign(node), "gpu-1").job.nodes == ("gpu-1",)
-
-
-def test_the_containers_of_a_pod_hold_their_gpus_together() -> None:
-    held = holder("gpu-1", "train-0", 2)
-    held["spec"]["containers"] += [{"resources": {"requests": {GPU: "1"}}}, {}]
-    cluster = two()
-    cluster.hold(held)
-    assert refused(cluster)[0].startswith("gpu-1: 5 of 8 nvidia.com/gpu are free, held by ml/train-0 (3).")
 
 
 @pytest.mark.parametrize("silent", ["nodes", "pods", "runtimeclasses", "v2beta1"])
