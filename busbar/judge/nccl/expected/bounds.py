@@ -284,25 +284,18 @@ def envelope(system: System | None, collective: str) -> dict[int, Rise]:
     """Bytes -> rise of the known-good curves in the class of SYSTEM; empty if there are too few."""
     if system is None or system.nodes_per_domain > 1:
         return {}
-    return _envelope(SAME_BOARD.get(system.gpu, system.gpu), system.nodes, collective)
-
-
-@cache
-def _envelope(gpu: str, hosts: int, collective: str) -> dict[int, Rise]:
+    gpu = SAME_BOARD.get(system.gpu, system.gpu)
+    key = {"gpu": gpu, "hosts": system.nodes, "collective": collective}
     entries = read_yaml("busbar.judge.nccl.expected", "curves.yaml")
-    key = {"gpu": gpu, "hosts": hosts, "collective": collective}
     curves: list[dict[int, float]] = [e["busbw"] for e in entries if {k: e[k] for k in key} == key]
-    if len(curves) < CURVES_OF_A_CLASS:
-        return {}
-    sizes = sorted({size for curve in curves for size in curve})
-    return {
-        size * MIB: Rise(
-            min(curve[size] / curve[max(curve)] for curve in here),
-            min((curve[size] / curve[2 * size] for curve in here if 2 * size in curve), default=0.0),
-        )
-        for size in sizes
-        if len(here := [curve for curve in curves if size in curve]) >= CURVES_OF_A_SIZE
-    }
+    found: dict[int, Rise] = {}
+    for size in {size for curve in curves for size in curve} if len(curves) >= CURVES_OF_A_CLASS else ():
+        here = [curve for curve in curves if size in curve]
+        if len(here) >= CURVES_OF_A_SIZE:
+            of_next = (curve[size] / curve[2 * size] for curve in here if 2 * size in curve)
+            of_plateau = min(curve[size] / curve[max(curve)] for curve in here)
+            found[size * MIB] = Rise(of_plateau, min(of_next, default=0.0))
+    return found
 
 
 GIB = 2**30
