@@ -144,20 +144,13 @@ def test_a_registry_that_is_named_stays(tmp_path: Path, registry: str) -> None:
 
 
 def test_images_that_busbar_names_itself_are_known_with_their_registry(tmp_path: Path) -> None:
+    mirrors = {"docker.io": {"endpoint": ["https://m"]}, "*": {"endpoint": ["https://n"]}}
     found = of(
         tmp_path,
         mpi_operator={"enabled": True},
-        network_operator={
-            **OWN_NFD,
-            "chart": str(ROOT / "lab/charts/network-operator"),
-        },
+        network_operator={**OWN_NFD, "chart": str(ROOT / "lab/charts/network-operator")},
         validation={"image": "busbar-lab/nccl-tests:1"},
-        k3s={
-            "sha256": {"amd64": "ab" * 32},
-            "registries": {
-                "mirrors": {"docker.io": {"endpoint": ["https://m"]}, "*": {"endpoint": ["https://n"]}}
-            },
-        },
+        k3s={"sha256": {"amd64": "ab" * 32}, "registries": {"mirrors": mirrors}},
     )
     images = {each.name: list(each.mirrors) for each in found.artifacts if each.kind == "image"}
     assert images[f"docker.io/{versions.MPI_OPERATOR_IMAGE}"] == ["https://m"]
@@ -184,16 +177,19 @@ def test_the_archives_of_the_stack_take_the_place_of_the_released_one(tmp_path: 
 
 
 def test_packages_are_those_of_the_hosts_that_are_configured(tmp_path: Path) -> None:
-    assert names(of(tmp_path), "package") == ["haproxy"]
-    behind_another = site(load_balancers=0, api_endpoint={"address": "192.0.2.9"})
-    assert names(needs(load(behind_another), tmp_path, ROOT / "helm_values"), "package") == []
-    given = site(load_balancers=2, nfs_server={"folder": "/srv/busbar"})
-    given["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.30")
-    found = needs(load(given), tmp_path, ROOT / "helm_values")
-    assert names(found, "package") == ["haproxy", "keepalived", "nfs-kernel-server"]
-    shared = site(load_balancers=0)
-    shared["hosts"]["virtual_ip"] = {"address": "192.0.2.200", "interface": "eth0"}
-    assert names(needs(load(shared), tmp_path, ROOT / "helm_values"), "package") == ["keepalived"]
+    def packages(nfs: bool = False, shared: bool = False, **sections: Any) -> list[str]:
+        given = site(**sections)
+        if nfs:
+            given["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.30")
+        if shared:
+            given["hosts"]["virtual_ip"] = {"address": "192.0.2.200", "interface": "eth0"}
+        return names(needs(load(given), tmp_path, ROOT / "helm_values"), "package")
+
+    assert packages() == ["haproxy"]
+    assert packages(load_balancers=0, api_endpoint={"address": "192.0.2.9"}) == []
+    both = packages(nfs=True, load_balancers=2, nfs_server={"folder": "/srv/busbar"})
+    assert both == ["haproxy", "keepalived", "nfs-kernel-server"]
+    assert packages(shared=True, load_balancers=0) == ["keepalived"]
 
 
 def test_an_image_is_listed_once(tmp_path: Path) -> None:

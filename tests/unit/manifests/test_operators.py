@@ -11,7 +11,7 @@ import pytest
 from busbar.config import Cluster
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.manifests import operators
-from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR, Operator
+from busbar.manifests.operators import GPU_OPERATOR, MPI_OPERATOR, NETWORK_OPERATOR
 from busbar.manifests.scheduling import taints_of
 from tests.support.clusters import OWN_NFD
 from tests.support.kube_site import cluster
@@ -96,34 +96,29 @@ def policy_of(site: Cluster) -> dict[str, Any]:
     return spec
 
 
-def selectors(pool: dict[str, Any] | None = None, **network_operator: Any) -> dict[str, Any]:
-    site = cluster(pool, network_operator=network_operator)
+LISTED = ["0000:af:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("of_site", "more"),
+    [
+        ({}, {}),
+        ({"pfNames": ["ib0"]}, {"pfNames": ["ib0"]}),
+        # Those that a site lists itself take the place of what preflight has found.
+        ({"pciAddresses": LISTED}, {"pciAddresses": LISTED}),
+    ],
+)
+def test_pods_are_offered_the_rails_that_preflight_has_found_and_no_other_hca(
+    of_site: dict[str, Any], more: dict[str, Any]
+) -> None:
+    site = cluster(network_operator={"selectors": of_site})
     (resource,) = operators.plugin_config(site.network_operator, RAILS)["resourceList"]
-    found: dict[str, Any] = resource["selectors"]
-    return found
-
-
-def test_pods_are_offered_the_rails_that_preflight_has_found_and_no_other_hca() -> None:
-    assert selectors() == {"vendors": ["15b3"], "isRdma": True, "pciAddresses": RAILS}
+    assert resource["selectors"] == {"vendors": ["15b3"], "isRdma": True, "pciAddresses": RAILS, **more}
 
 
 def test_without_a_rail_there_is_no_policy_that_would_offer_every_hca() -> None:
     with pytest.raises(ValueError, match="no PCI address of a rail"):
         operators.plugin_config(cluster().network_operator, [])
-
-
-def test_a_site_narrows_the_selectors_further() -> None:
-    assert selectors(selectors={"pfNames": ["ib0"]}) == {
-        "vendors": ["15b3"],
-        "isRdma": True,
-        "pciAddresses": RAILS,
-        "pfNames": ["ib0"],
-    }
-
-
-def test_the_hcas_that_a_site_lists_itself_take_the_place_of_those_that_preflight_has_found() -> None:
-    listed = ["0000:af:00.0"]
-    assert selectors(selectors={"pciAddresses": listed})["pciAddresses"] == listed != RAILS
 
 
 def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_version() -> None:
@@ -136,30 +131,15 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
 
 
-def test_the_policy_has_the_device_plugin_only_and_tolerates_the_taints_of_the_pools() -> None:
-    found = policy_of(cluster({"taints": [TAINT]}))
-    assert set(found) == {"sriovDevicePlugin", "tolerations"}
-    assert {**TAINT, "operator": "Equal"} in found["tolerations"]
-
-
-def test_a_taint_that_several_pools_have_is_tolerated_once_by_the_device_plugin_too() -> None:
+def test_the_policy_has_the_device_plugin_only_which_tolerates_each_taint_of_the_pools_once() -> None:
     site = cluster({"taints": [TAINT]})
     pools = [*site.pools.values(), *site.pools.values()]
-    policy = operators.render_policy(site.network_operator, taints_of(pools), RAILS)
-    assert policy["spec"]["tolerations"] == [
+    policy = operators.render_policy(site.network_operator, taints_of(pools), RAILS)["spec"]
+    assert set(policy) == {"sriovDevicePlugin", "tolerations"}
+    assert policy["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
         {**TAINT, "operator": "Equal"},
     ]
-
-
-@pytest.mark.parametrize("operator", [GPU_OPERATOR, NETWORK_OPERATOR, MPI_OPERATOR])
-def test_every_operator_has_its_configuration_its_values_file_and_its_own_namespace(
-    operator: Operator,
-) -> None:
-    site = cluster()
-    config = getattr(site, operator.config_key)
-    assert operator.values(HELM_VALUES, config, taints_of(site.pools.values()))
-    assert not config.model_copy(update={"enabled": False}).enabled
 
 
 def test_the_request_to_wait_is_one_that_the_command_takes() -> None:

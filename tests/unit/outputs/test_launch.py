@@ -97,16 +97,14 @@ def test_a_pool_names_the_interfaces_of_its_rails_where_preflight_found_them_on_
     found: list[list[str] | None], interfaces: tuple[tuple[str, ...], ...] | None
 ) -> None:
     facts = {f"gpu-{i}": {"rail_interfaces": names} for i, names in enumerate(found, 1) if names}
-    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
-    assert ClusterOutputs.from_dict(built).pools["h100"].interfaces == interfaces
+    assert launch(facts=facts).interfaces == interfaces
 
 
 def test_a_pool_says_what_its_workers_do_with_the_congestion_of_roce_rails() -> None:
     states = {"gpu-1": ["PFC on"], "gpu-2": ["PFC off", "PFC on"]}
     facts = {name: {"roce": found} for name, found in states.items()}
-    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
-    assert ClusterOutputs.from_dict(built).pools["h100"].roce == ("PFC off", "PFC on")
-    assert ClusterOutputs.from_dict(exported()).pools["h100"].roce is None
+    assert launch(facts=facts).roce == ("PFC off", "PFC on")
+    assert launch().roce is None
 
 
 @pytest.mark.parametrize(
@@ -126,19 +124,15 @@ def test_a_pool_names_the_rails_of_each_worker_of_which_preflight_has_found_all(
     found: list[Any], named: dict[str, tuple[str, ...]] | None
 ) -> None:
     facts = {f"gpu-{i}": {"rails": rails} for i, rails in enumerate(found, 1) if rails}
-    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
-    assert ClusterOutputs.from_dict(built).pools["h100"].rail_hcas == named
+    assert launch(facts=facts).rail_hcas == named
 
 
 def test_a_pool_names_its_workers_without_an_nfs_client() -> None:
-    facts = {"gpu-2": {"nfs_client": False}}
-    built = build_outputs(load(site()), versions={}, facts=facts, results={"h100": summarize(passing())})
-    assert ClusterOutputs.from_dict(built).pools["h100"].without_nfs == ("gpu-2",)
+    assert launch(facts={"gpu-2": {"nfs_client": False}}).without_nfs == ("gpu-2",)
 
 
 def test_the_export_of_the_nfs_server_is_an_output() -> None:
-    cluster = load(site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}))
-    built = build_outputs(cluster, versions={}, facts={}, results={"h100": summarize(passing())})
+    built = exported(nfs_server={"host": "lb-1", "folder": "/srv/busbar"})
     assert ClusterOutputs.from_dict(built).nfs_server == NfsExport(address="192.0.2.1", export="/srv/busbar")
     assert ClusterOutputs.from_dict(exported()).nfs_server is None
     with pytest.raises(ContractError, match=r"^nfs_server: Input should be a valid dictionary .* got '/srv'"):
