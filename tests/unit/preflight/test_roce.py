@@ -48,43 +48,31 @@ def described(traffic_class: int = 106, service_level: int = 0, **texts: str | N
     return str(flow_of(Qos.model_validate(qos(**texts)), traffic_class, service_level))
 
 
+PRIORITY_3, NO_PRIORITY = "priority 3, PFC on", "priority unknown, PFC unknown"
+QOS = mlnx_qos()
+OF_DSCP_26, OF_OTHERS = mlnx_qos(dscps="\tprio:5 dscp:26,\n"), mlnx_qos(dscps="\tprio:0 dscp:07,06,\n")
+DCB_OFF = DCB_PFC.replace("3:on", "3:off")
+
+
 @pytest.mark.parametrize(
     ("texts", "state"),
     [
-        ({"mlnx_qos": mlnx_qos()}, "trust dscp, priority 3, PFC on, ECN unknown"),
-        ({"dcb_pfc": DCB_PFC, "dcb_app": DCB_APP}, "trust dscp, priority 3, PFC on, ECN unknown"),
-        (
-            {"mlnx_qos": mlnx_qos(), "dcb_pfc": DCB_PFC.replace("3:on", "3:off"), "dcb_app": ""},
-            "trust dscp, priority 3, PFC on, ECN unknown",
-        ),
-        (
-            {"mlnx_qos": mlnx_qos(dscps="\tprio:5 dscp:26,\n")},
-            "trust dscp, priority 5, PFC off, ECN unknown",
-        ),
-        (
-            {"mlnx_qos": mlnx_qos(dscps="\tprio:0 dscp:07,06,\n")},
-            "trust dscp, priority unknown, PFC unknown, ECN unknown",
-        ),
+        ({"mlnx_qos": QOS}, f"trust dscp, {PRIORITY_3}, ECN unknown"),
+        ({"dcb_pfc": DCB_PFC, "dcb_app": DCB_APP}, f"trust dscp, {PRIORITY_3}, ECN unknown"),
+        ({"mlnx_qos": QOS, "dcb_pfc": DCB_OFF, "dcb_app": ""}, f"trust dscp, {PRIORITY_3}, ECN unknown"),
+        ({"mlnx_qos": OF_DSCP_26}, "trust dscp, priority 5, PFC off, ECN unknown"),
+        ({"mlnx_qos": OF_OTHERS}, f"trust dscp, {NO_PRIORITY}, ECN unknown"),
         ({"mlnx_qos": mlnx_qos("pcp")}, "trust pcp, priority 0, PFC off, ECN unknown"),
         ({"dcb_pfc": DCB_PFC, "dcb_app": ""}, "trust pcp, priority 0, PFC off, ECN unknown"),
-        ({"dcb_pfc": DCB_PFC}, "trust unknown, priority unknown, PFC unknown, ECN unknown"),
-        (
-            {"dcb_pfc": DCB_PFC.replace("on", "off")},
-            "trust unknown, priority unknown, PFC off, ECN unknown",
-        ),
-        ({"ecn_np": "11111111", "ecn_rp": "11111111"}, "priority unknown, PFC unknown, ECN on"),
-        (
-            {"mlnx_qos": mlnx_qos(), "ecn_np": "00010000", "ecn_rp": "00010000"},
-            "priority 3, PFC on, ECN on",
-        ),
-        (
-            {"mlnx_qos": mlnx_qos(), "ecn_np": "11111111", "ecn_rp": "11101111"},
-            "priority 3, PFC on, ECN off",
-        ),
-        ({"mlnx_qos": mlnx_qos(), "ecn_np": "11111111"}, "priority 3, PFC on, ECN unknown"),
-        ({"mlnx_qos": mlnx_qos(), "ecn_np": "1111", "ecn_rp": "1111"}, "priority 3, PFC on, ECN unknown"),
+        ({"dcb_pfc": DCB_PFC}, f"trust unknown, {NO_PRIORITY}, ECN unknown"),
+        ({"dcb_pfc": DCB_OFF}, "trust unknown, priority unknown, PFC off, ECN unknown"),
+        ({"ecn_np": "1" * 8, "ecn_rp": "1" * 8}, f"{NO_PRIORITY}, ECN on"),
+        ({"mlnx_qos": QOS, "ecn_np": "00010000", "ecn_rp": "00010000"}, f"{PRIORITY_3}, ECN on"),
+        ({"mlnx_qos": QOS, "ecn_np": "1" * 8, "ecn_rp": "11101111"}, f"{PRIORITY_3}, ECN off"),
+        ({"mlnx_qos": QOS, "ecn_np": "1" * 8}, f"{PRIORITY_3}, ECN unknown"),
+        ({"mlnx_qos": QOS, "ecn_np": "1111", "ecn_rp": "1111"}, f"{PRIORITY_3}, ECN unknown"),
         ({"mlnx_qos": "Priority trust state is not supported\n"}, "trust unknown, priority unknown, PFC"),
-        ({}, "trust unknown, priority unknown, PFC unknown, ECN unknown"),
+        ({}, f"trust unknown, {NO_PRIORITY}, ECN unknown"),
     ],
 )
 def test_the_state_of_a_rail_is_that_of_the_priority_of_its_traffic_class(

@@ -23,22 +23,20 @@ HOSTS = (
     "busbar-nfs-server@lb-1",
     "busbar-worker@w-1",
 )
-NAMES = (
-    PREFLIGHT,
-    *NODES,
-    *HOSTS,
-    *map(removal_of, HOSTS),
-    "busbar-control-plane-stale-nodes",
-)
-STATE = Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in NAMES), ())
-
-
+NAMES = (PREFLIGHT, *NODES, *HOSTS, *map(removal_of, HOSTS), "busbar-control-plane-stale-nodes")
 WAITS = ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
 
 
-def again(*hosts: str, more: tuple[str, ...] = ()) -> list[str]:
-    state = Snapshot((*STATE.resources, *(f"urn:pulumi:dev::busbar::x::{name}" for name in more)), ())
-    return [urn.rpartition("::")[2] for urn in to_apply_again(state, hosts)]
+def state_of(*names: str) -> Snapshot:
+    return Snapshot(tuple(f"urn:pulumi:dev::busbar::x::{name}" for name in names), ())
+
+
+STATE = state_of(*NAMES)
+
+
+def again(*hosts: str, more: tuple[str, ...] = (), state: Snapshot | None = None) -> list[str]:
+    found = to_apply_again(state or state_of(*NAMES, *more), hosts)
+    return [urn.rpartition("::")[2] for urn in found]
 
 
 def test_a_host_is_checked_and_installed_again_and_its_removal_is_left_alone() -> None:
@@ -55,17 +53,12 @@ def test_what_the_cluster_keeps_of_a_node_is_set_again_with_its_host(host: str, 
 
 def test_the_hosts_of_slurm_are_found_too() -> None:
     hosts = ("slurm-controller@c-1", "slurm-login@l-1", "slurm-compute@g-1", "slurm-nfs@c-1")
-    names = ("slurm-preflight", *hosts, *map(removal_of, hosts))
-    state = Snapshot(tuple(f"urn:pulumi:dev::busbar-slurm::x::{name}" for name in names), ())
-
-    def found(host: str) -> list[str]:
-        return [urn.rpartition("::")[2] for urn in to_apply_again(state, [host])]
-
-    assert found("c-1") == ["slurm-preflight", "slurm-controller@c-1", "slurm-nfs@c-1"]
-    assert found("g-1") == ["slurm-preflight", "slurm-compute@g-1"]
-    assert found("all") == ["slurm-preflight", *hosts]
+    state = state_of("slurm-preflight", *hosts, *map(removal_of, hosts))
+    assert again("c-1", state=state) == ["slurm-preflight", "slurm-controller@c-1", "slurm-nfs@c-1"]
+    assert again("g-1", state=state) == ["slurm-preflight", "slurm-compute@g-1"]
+    assert again("all", state=state) == ["slurm-preflight", *hosts]
     with pytest.raises(Misuse, match="name some of c-1, l-1, g-1; cluster"):
-        found("1")
+        again("1", state=state)
 
 
 def test_all_hosts_are_applied_again_on_request() -> None:
@@ -85,7 +78,7 @@ def test_gpus_and_hcas_are_waited_for_again_with_the_charts_and_with_workers() -
 
 
 def test_the_waits_of_a_capability_run_again_with_its_charts() -> None:
-    state = Snapshot(tuple(f"urn:pulumi:dev::busbar-x::x::{name}" for name in ("x-change", "x-ready")), ())
+    state = state_of("x-change", "x-ready")
     assert to_apply_again(state, ["cluster"], ["x-ready"]) == [state.resources[1]]
     assert to_apply_again(state, [], ["x-ready"]) == []
 
@@ -121,29 +114,21 @@ def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "run"),
     [
-        (
-            "config:\n  busbar:cluster:\n    validation: {run: 7}\n",
-            "set validation.run: 8 in Pulumi.dev.yaml",
-        ),
-        ("config:\n  busbar:cluster:\n    name: dev\n", "set validation.run: 2 in Pulumi.dev.yaml"),
-        ("encryptionsalt: v1:abc\n", "set validation.run: 2 in Pulumi.dev.yaml"),
+        ("config:\n  busbar:cluster:\n    validation: {run: 7}\n", 8),
+        ("config:\n  busbar:cluster:\n    name: dev\n", 2),
+        ("encryptionsalt: v1:abc\n", 2),
     ],
 )
 def test_the_value_that_measures_again_is_one_more_than_that_of_the_file(
-    tmp_path: Path, config: str, says: str
+    tmp_path: Path, config: str, run: int
 ) -> None:
     (tmp_path / "Pulumi.dev.yaml").write_text(config)
-    assert next_run(CLUSTER, Target(tmp_path, "dev")) == says
+    assert next_run(CLUSTER, Target(tmp_path, "dev")) == f"set validation.run: {run} in Pulumi.dev.yaml"
 
 
 def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:
-    names = (
-        "busbar-worker@w-1",
-        "busbar-worker-removal@w-1",
-        "busbar-control-plane-nodes",
-        "busbar-worker@gone",
-    )
-    failed = [f"urn:pulumi:dev::busbar::x::{name}" for name in names]
+    names = ("worker@w-1", "worker-removal@w-1", "control-plane-nodes", "worker@gone")
+    failed = state_of(*(f"busbar-{name}" for name in names)).resources
     assert [urn.rpartition("::")[2] for urn in broken_off(STATE, failed)] == ["busbar-worker@w-1"]

@@ -142,8 +142,8 @@ def test_pods_of_the_cluster_s_own_stack_are_no_jobs(made: Site) -> None:
     ids=["no API", "no quorum"],
 )
 def test_a_cluster_whose_api_is_gone_can_be_destroyed(
-    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str, error: Exception,
-    says: str,
+    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    step: str, error: Exception, says: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(guard, step, raising(error))
     replace(made.cluster(), clock=Clock()).check()

@@ -30,7 +30,7 @@ def _child(ends_at: int) -> subprocess.Popen[str]:
     )
 
 
-def _signalled(times: int, ends_at: int, number: int = signal.SIGINT) -> tuple[int, list[str]]:
+def _signalled(times: int, ends_at: int, number: int) -> tuple[int, list[str]]:
     """Send busbar `times` signals while the child runs; its exit code and what was said."""
     said: list[str] = []
     with Interrupts(said.append) as interrupts, interrupts.passed_on(lambda: _child(ends_at)) as child:
@@ -42,8 +42,21 @@ def _signalled(times: int, ends_at: int, number: int = signal.SIGINT) -> tuple[i
         return child.wait(30), said
 
 
-def test_the_first_interrupt_lets_the_engine_end_gracefully() -> None:
-    assert _signalled(1, ends_at=1) == (1, [GRACEFUL])
+@pytest.mark.parametrize(
+    ("number", "times", "ends_at", "code", "said"),
+    [
+        (signal.SIGINT, 1, 1, 1, [GRACEFUL]),
+        (signal.SIGINT, 2, 2, 2, [GRACEFUL, FORCED]),
+        (signal.SIGINT, 3, 9, -signal.SIGKILL, [GRACEFUL, FORCED, KILLED]),
+        # A cancelled job, and a lost terminal.
+        (signal.SIGTERM, 1, 1, 1, [GRACEFUL]),
+        (signal.SIGHUP, 1, 1, 1, [GRACEFUL]),
+    ],
+)
+def test_the_engine_ends_gracefully_then_where_it_is_and_then_is_killed(
+    number: int, times: int, ends_at: int, code: int, said: list[str]
+) -> None:
+    assert _signalled(times, ends_at, number) == (code, said)
 
 
 def test_one_that_comes_while_the_engine_is_started_reaches_it_too() -> None:
@@ -56,19 +69,6 @@ def test_one_that_comes_while_the_engine_is_started_reaches_it_too() -> None:
     said: list[str] = []
     with Interrupts(said.append) as interrupts, interrupts.passed_on(start) as child:
         assert (child.wait(30), said) == (1, [GRACEFUL])
-
-
-def test_the_second_stops_it_where_it_is() -> None:
-    assert _signalled(2, ends_at=2) == (2, [GRACEFUL, FORCED])
-
-
-def test_the_third_kills_it() -> None:
-    assert _signalled(3, ends_at=9) == (-signal.SIGKILL, [GRACEFUL, FORCED, KILLED])
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_cancelled_job_and_a_lost_terminal_end_it_gracefully_too(number: int) -> None:
-    assert _signalled(1, ends_at=1, number=number) == (1, [GRACEFUL])
 
 
 def test_a_lost_terminal_that_is_reported_twice_is_no_second_interrupt() -> None:

@@ -7,20 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar.cli.stack import Target, session
 from busbar.exits import FAILED
 from busbar.operations.lock import LockedError
-from tests.support.clusters import site
+from tests.support.clusters import stack_file
 
 COMMAND = "busbar up prod"
 
 
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
-    content = {"config": {"busbar:cluster": site(servers=3, workers={"h100": 1})}}
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
+    stack_file(tmp_path)
     return Target(tmp_path, "organization/busbar/prod")
 
 

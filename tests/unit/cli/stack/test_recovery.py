@@ -69,24 +69,21 @@ def test_the_lock_of_a_process_that_nobody_has_waited_for_is_removed() -> None:
     process.communicate()
 
 
-def test_the_lock_of_a_live_process_stays(dead_pid: int) -> None:
-    here = os.uname().nodename
-    stack = Stack(_locked((here, dead_pid), (here, os.getpid())))
-    with pytest.raises(auto.ConcurrentUpdateError):
-        without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
-    assert stack.calls == ["update"]
+DEAD, LIVE = "dead", "live"
+CONFLICT = "error: [409] Conflict: Another update is currently in progress."
 
 
-def test_the_lock_of_another_machine_stays(dead_pid: int) -> None:
-    stack = Stack(_locked(("elsewhere", dead_pid)))
-    with pytest.raises(auto.ConcurrentUpdateError):
-        without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
-    assert stack.calls == ["update"]
-
-
-def test_a_conflict_without_a_holder_is_left_alone() -> None:
-    conflict = "error: [409] Conflict: Another update is currently in progress."
-    stack = Stack(create_command_error(auto.CommandResult(stdout="", stderr=conflict, code=1)))
+@pytest.mark.parametrize(
+    "holders",
+    [[("here", DEAD), ("here", LIVE)], [("elsewhere", DEAD)], []],
+    ids=["a live process", "another machine", "nobody is named"],
+)
+def test_any_other_lock_stays(holders: list[tuple[str, str]], dead_pid: int) -> None:
+    hosts, pids = {"here": os.uname().nodename}, {DEAD: dead_pid, LIVE: os.getpid()}
+    error = _locked(*((hosts.get(host, host), pids[pid]) for host, pid in holders))
+    if not holders:
+        error = create_command_error(auto.CommandResult(stdout="", stderr=CONFLICT, code=1))
+    stack = Stack(error)
     with pytest.raises(auto.ConcurrentUpdateError):
         without_stale_lock(stack, print, stack.update)  # type: ignore[arg-type]
     assert stack.calls == ["update"]

@@ -23,45 +23,41 @@ from busbar.operations import removal
 from tests.support.ssh_hosts import at
 
 
+def session(folder: Path, stderr: str, interrupts: int = 0, console: Console | None = None) -> Any:
+    """A session of an update whose engine has printed this, after so many interrupts."""
+    signals, engine = Interrupts(print), SimpleNamespace(stderr=stderr)
+    signals.count = interrupts
+    return Session("up", Target(folder, "prod"), console or Console(file=io.StringIO()), signals, engine)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("interrupts", "fails", "ends"),
     [
         (0, False, ("made", "")),
         (1, False, ("made", "")),  # the last step ended before the engine stopped
-        (0, True, (None, "why")),
+        (0, True, (None, "gone")),
         (1, True, "interrupted"),
     ],
 )
 def test_an_update_was_interrupted_only_if_it_then_failed(
     interrupts: int, fails: bool, ends: object, tmp_path: Path
 ) -> None:
-    signals, engine = Interrupts(print), SimpleNamespace(stderr="why")
-    signals.count = interrupts
-    session: Any = Session("up", Target(tmp_path, "prod"), Console(file=io.StringIO()), signals, engine)  # type: ignore[arg-type]
-
-    def update(**_: Any) -> str:
-        if fails:
-            raise create_command_error(auto.CommandResult(stdout="", stderr="why", code=1))
-        return "made"
-
+    made = session(tmp_path, "gone", interrupts)
     try:
-        ended = session.update(SimpleNamespace(name="prod"), update)[1:]
+        ended = made.update(SimpleNamespace(name="prod"), gone if fails else lambda **_: "made")[1:]
     except KeyboardInterrupt:
         ended = "interrupted"
-    assert (ended, session.changing) == (ends, True)
+    assert (ended, made.changing) == (ends, True)
 
 
-@pytest.mark.parametrize("interrupts", [0, 1])
-def test_a_preview_that_was_interrupted_has_not_failed(interrupts: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("interrupts", "ends"), [(0, "gone"), (1, "interrupted")])
+def test_a_preview_that_was_interrupted_has_not_failed(interrupts: int, ends: str, tmp_path: Path) -> None:
     stack: Any = SimpleNamespace(preview=gone)
-    signals, engine = Interrupts(print), SimpleNamespace(stderr="gone")
-    signals.count = interrupts
-    session: Any = Session("up", Target(tmp_path, "prod"), Console(file=io.StringIO()), signals, engine)  # type: ignore[arg-type]
     try:
-        ended: Any = commands._preview(session, stack, Options(), None)[1]
+        ended: Any = commands._preview(session(tmp_path, "gone", interrupts), stack, Options(), None)[1]
     except auto.CommandError:
         ended = "interrupted"
-    assert ended == ("interrupted" if interrupts else "gone")
+    assert ended == ends
 
 
 STACK = "urn:pulumi:prod::busbar::pulumi:pulumi:Stack::busbar-prod"
@@ -108,8 +104,8 @@ def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succe
 def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, worker = Target(tmp_path, "prod"), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
-    report.keep_failed_steps([worker], target.folder)
+    made, worker = session(tmp_path, ""), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
+    report.keep_failed_steps([worker], made.target.folder)
     asked: list[Any] = []
 
     def preview(**options: Any) -> None:
@@ -117,16 +113,13 @@ def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
 
     def update(*_: Any, **options: Any) -> Any:
         asked.append(options)
-        return Rows(console), SimpleNamespace(outputs={}), ""
+        return Rows(made.console), SimpleNamespace(outputs={}), ""
 
-    console = Console(file=io.StringIO())
-    stack = SimpleNamespace(preview=preview, up=None)
-    session: Any = Session("up", target, console, Interrupts(print), None)  # type: ignore[arg-type]
-    session.update = update
-    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
+    made.update = update
+    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: SimpleNamespace(preview=preview, up=None))
     monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((worker, removal_of(worker)), ()))
-    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
-    assert commands.up(target, Options(yes=True, refresh=True, parallel=7)) == DONE
+    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(made))
+    assert commands.up(made.target, Options(yes=True, refresh=True, parallel=7)) == DONE
     same = {"refresh": True, "parallel": 7, "replace": [worker]}
     assert asked == [tuple(same.values()), {**same, "continue_on_error": True}]
 
@@ -162,15 +155,11 @@ def after_up(
     folder: Path, failure: str = "", resumes: tuple[tuple[str, str], ...] = (), refresh: Any = None
 ) -> tuple[int, str]:
     """How `busbar up` ends after an update without finished steps, and what it prints."""
-    console = Console(file=io.StringIO(), width=300)
-    engine: Any = SimpleNamespace(stderr="gone")
-    stack: Any = SimpleNamespace(refresh=refresh)
-    rows = Rows(console)
+    console, stack = Console(file=io.StringIO(), width=300), SimpleNamespace(refresh=refresh)
+    rows, outputs = Rows(console), report.Outputs({}, frozenset())
     rows.resumes = resumes
-    session = Session("up", Target(folder, "prod"), console, Interrupts(print), engine)
-    code = commands._after_up(
-        session, stack, rows, report.Outputs({}, frozenset()), failure, Snapshot((), ())
-    )
+    made = session(folder, "gone", console=console)
+    code = commands._after_up(made, stack, rows, outputs, failure, Snapshot((), ()))  # type: ignore[arg-type]
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
