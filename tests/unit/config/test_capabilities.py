@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -21,6 +22,12 @@ STACKS = [
 of_each = pytest.mark.parametrize("capability", WITH_PROJECT, ids=lambda each: each.name)
 
 
+def schema_of(capability: Capability) -> dict[str, Any]:
+    schema = capability.stack_schema()
+    assert schema
+    return schema
+
+
 @pytest.mark.parametrize(
     ("capability", "file"), STACKS, ids=[f"{each.name}-{file.name}" for each, file in STACKS]
 )
@@ -31,13 +38,13 @@ def test_a_stack_file_is_valid_is_described_fits_the_schema_and_names_it_for_edi
     if not capability.host_roles or file.name != "Pulumi.dev.yaml":
         lines, warnings = capability.describe(file)
         assert lines and not warnings
-    jsonschema.validate(yaml.safe_load(file.read_text()), capability.stack_schema())
+    jsonschema.validate(yaml.safe_load(file.read_text()), schema_of(capability))
     assert file.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
 
 
 @of_each
 def test_the_schema_is_current_sound_and_describes_every_key(capability: Capability) -> None:
-    schema = capability.stack_schema()
+    schema = schema_of(capability)
     assert schema == json.loads((FOLDER / capability.name / "schema.json").read_text()), "run `make schema`"
     jsonschema.Draft202012Validator.check_schema(schema)
     undescribed = [
@@ -55,7 +62,7 @@ def test_the_schema_refuses_an_unknown_key_as_the_program_does(capability: Capab
     [data] = document["config"].values()
     data["clutser"] = {}
     with pytest.raises(jsonschema.ValidationError, match="clutser"):
-        jsonschema.validate(document, capability.stack_schema())
+        jsonschema.validate(document, schema_of(capability))
     with pytest.raises(ConfigError, match="clutser: unknown key"):
         pkgutil.resolve_name(str(capability.config)).load(data)
 

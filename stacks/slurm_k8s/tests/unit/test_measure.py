@@ -64,19 +64,15 @@ def test_commands_of_slurm_run_in_the_login_pod_and_the_log_is_read_in_the_pod_o
     assert read["WITHIN"] == "k3s kubectl exec -i -n slurm slurm-worker-h100-1 -c slurmd --"
 
 
-def test_a_server_that_is_not_responding_is_replaced_by_the_next_one() -> None:
-    hosts = Answering("server-1")
+def test_a_server_that_is_not_responding_is_replaced_by_the_next_one_while_there_is_one() -> None:
+    hosts, down = Answering("server-1"), Answering(*(server.name for server in SERVERS))
     with asyncio.Runner() as runner:
         made = reach(hosts, runner)
         made.ask("nodes")
         made.ask("nodes")
+        with pytest.raises(UnreachableError, match="server-3"):
+            reach(down, runner).ask("nodes")
     assert [name for name, _ in hosts.asked] == ["server-1", "server-2", "server-2"]
-
-
-def test_without_any_server_the_error_is_that_of_the_last_one() -> None:
-    hosts = Answering(*(server.name for server in SERVERS))
-    with asyncio.Runner() as runner, pytest.raises(UnreachableError, match="server-3"):
-        reach(hosts, runner).ask("nodes")
 
 
 @pytest.mark.parametrize(("status", "is_gone"), [("True", False), ("False", True), (None, True)])
@@ -94,6 +90,8 @@ def test_a_pool_is_measured_as_the_cluster_measures_it_on_its_nodes_of_slurm() -
     assert spec.expectation["rails"] == 8
     assert "#SBATCH --gpus-per-node=8" in spec.script
     assert "--container-image" not in spec.script.partition("srun --help")[0]
+    with pytest.raises(Misuse, match="--idle is for K3s"):
+        operations.measure(Path("Pulumi.dev.yaml"), idle=True)
 
 
 def test_an_image_is_started_by_pyxis_and_minutes_shorten_the_job() -> None:
@@ -110,11 +108,6 @@ def test_workers_that_were_not_measured_are_named_and_a_pool_without_nodes_has_n
     assert not_measured(["gpu-1"], ON, result) == not_measured(["gpu-9"], ON, {}) == []
     with pytest.raises(NoVerdict, match="no worker of pool h100 is a node of Slurm: gpu-9"):
         operations.measure_spec(slurm(), SITE, "h100", ["gpu-9"], ON, None, Path("x"))
-
-
-def test_a_measurement_of_idle_nodes_is_left_to_the_queue_of_slurm() -> None:
-    with pytest.raises(Misuse, match="--idle is for K3s"):
-        operations.measure(Path("Pulumi.dev.yaml"), idle=True)
 
 
 def test_an_update_without_nodes_that_are_ready_measures_nothing() -> None:

@@ -33,25 +33,40 @@ def result(
     return ready(cluster, spec, clock or Clock(), lines.append)
 
 
+def both() -> SlurmCluster:
+    """Two idle nodes."""
+    return SlurmCluster(node("h100-0"), node("h100-1"))
+
+
 def test_idle_nodes_and_a_job_with_their_gpus_are_a_pass() -> None:
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
+    cluster = both()
     found = result(cluster)
     probe = found.pop("probes")["h100"]
-    assert found == {
-        "passed": True,
-        "reasons": [],
-        "nodes": {"gpu-1": "h100-0", "gpu-2": "h100-1"},
-        "drained": {},
-    }
+    nodes = {"gpu-1": "h100-0", "gpu-2": "h100-1"}
+    assert found == {"passed": True, "reasons": [], "nodes": nodes, "drained": {}}
     assert (probe["nodes"], probe["skipped"]) == (2, "")
     assert datetime.now(UTC) - datetime.fromisoformat(probe["passed_at"]) < timedelta(minutes=1)
     [job] = cluster.submitted
     assert job["job"]["required_nodes"] == ["h100-0", "h100-1"]
     assert job["job"]["tres_per_node"] == "gres/gpu:8"
     assert "-eq 8" in job["script"]
+    # Over TCP pods need no locked memory.
+    result(over_tcp := both(), pool=POOL.model_copy(update={"memlock": False}))
+    assert "[ any = any ]" in over_tcp.submitted[0]["script"]
 
 
-def test_the_token_is_signed_with_the_key_and_names_slurm_s_user() -> None:
+def test_a_drain_that_a_person_has_set_is_respected_and_reported() -> None:
+    cluster = SlurmCluster(node("h100-0"), node("h100-1", "IDLE", "DRAIN", reason="ticket 12"))
+    found = result(cluster)
+    assert (found["passed"], found["drained"]) == (True, {"gpu-2": "ticket 12"})
+    assert cluster.submitted[0]["job"]["required_nodes"] == ["h100-0"]
+
+
+def test_slurmrestd_is_asked_with_a_token_that_is_signed_with_the_key_and_names_slurm_s_user() -> None:
+    cluster = both()
+    result(cluster)
+    assert cluster.headers["X-SLURM-USER-NAME"] == "slurm"
+    assert cluster.headers["X-SLURM-USER-TOKEN"].count(".") == 2
     head, claims, signature = token(KEY, "slurm", 1000.0).split(".")
 
     def read(part: str) -> bytes:
@@ -60,13 +75,6 @@ def test_the_token_is_signed_with_the_key_and_names_slurm_s_user() -> None:
     assert json.loads(read(claims))["sun"] == "slurm"
     assert json.loads(read(head)) == {"alg": "HS256", "typ": "JWT"}
     assert read(signature) == hmac.new(KEY, f"{head}.{claims}".encode(), hashlib.sha256).digest()
-
-
-def test_slurmrestd_is_asked_with_a_token() -> None:
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
-    result(cluster)
-    assert cluster.headers["X-SLURM-USER-NAME"] == "slurm"
-    assert cluster.headers["X-SLURM-USER-TOKEN"].count(".") == 2
 
 
 def test_a_token_is_made_anew_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,17 +112,14 @@ def test_a_worker_without_a_node_is_named_with_the_reason_of_its_pod() -> None:
     assert reason.startswith("gpu-2: no node of Slurm: pod slurm-worker-h100-1: ErrImagePull: ")
 
 
-def test_a_drain_that_a_person_has_set_is_respected_and_reported() -> None:
-    cluster = SlurmCluster(node("h100-0"), node("h100-1", "IDLE", "DRAIN", reason="ticket 12"))
-    found = result(cluster)
-    assert (found["passed"], found["drained"]) == (True, {"gpu-2": "ticket 12"})
-    assert cluster.submitted[0]["job"]["required_nodes"] == ["h100-0"]
+def failed(code: int) -> dict[str, Any]:
+    """A job that has ended with this exit code."""
+    return {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": code}}}
 
 
 def probed(cluster: SlurmCluster) -> SlurmCluster:
     """The same cluster, whose NodeSet has the annotation that a probe in the morning has left there."""
-    earlier = SlurmCluster(node("h100-0"), node("h100-1"))
-    result(earlier)
+    result(earlier := both())
     [(path, body)] = earlier.patched
     noted = json.loads(body["metadata"]["annotations"][PROBED])
     noted["passed_at"] = MORNING
@@ -146,33 +151,37 @@ def test_a_pool_in_which_no_probe_has_ever_passed_is_not_a_pass_without_one() ->
 
 
 def test_a_probe_that_fails_leaves_the_time_of_the_last_pass() -> None:
-    job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": 10}}}
-    cluster = probed(SlurmCluster(node("h100-0"), node("h100-1"), job=job))
+    cluster = probed(SlurmCluster(node("h100-0"), node("h100-1"), job=failed(10)))
     found = result(cluster)
     assert (found["passed"], found["probes"]["h100"]["passed_at"]) == (False, MORNING)
     assert cluster.patched == []
 
 
-def test_a_login_pod_that_starts_is_waited_for() -> None:
-    cluster, clock = SlurmCluster(node("h100-0"), node("h100-1")), Clock()
-    status: dict[str, int] = {}
+def test_a_login_pod_and_slurmrestd_that_start_are_waited_for() -> None:
+    cluster, clock, status = both(), Clock(), dict[str, int]()
     cluster.objects["/apis/apps/v1/namespaces/slurm/deployments/slurm-login-slinky"] = {"status": status}
     assert "slurm-login-slinky is ready: nobody can submit" in result(cluster)["reasons"][0]
+    cluster.failures = [ApiError("GET", 503, "no endpoints"), ApiError("GET", 404, "not found")]
     clock.at(9, lambda: status.update(readyReplicas=1))
     assert result(cluster, clock)["passed"] is True
     assert clock.time >= 9
 
 
-def test_slurmrestd_that_starts_is_waited_for() -> None:
-    cluster, clock = SlurmCluster(node("h100-0"), node("h100-1")), Clock()
-    cluster.failures = [ApiError("GET", 503, "no endpoints"), ApiError("GET", 404, "not found")]
-    assert result(cluster, clock)["passed"] is True
-    assert clock.time > 0
-
-
-@pytest.mark.parametrize(("code", "says"), [(10, "fewer GPUs"), (11, "ulimit -l"), (1, "exit code 1")])
-def test_a_probe_that_fails_says_what_jobs_lack(code: int, says: str) -> None:
-    job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": code}}}
+@pytest.mark.parametrize(
+    ("code", "comment", "says"),
+    [
+        (10, "", "fewer GPUs"),
+        (11, "", "ulimit -l"),
+        (1, "", "exit code 1"),
+        (
+            12,
+            "h100-1:/usr/lib64/libcuda.so.1",
+            "h100-1:/usr/lib64/libcuda.so.1: a library of the NVIDIA driver has 0 bytes",
+        ),
+    ],
+)
+def test_a_probe_that_fails_says_what_jobs_lack(code: int, comment: str, says: str) -> None:
+    job = {**failed(code), "comment": {"job": comment}}
     [reason] = result(SlurmCluster(node("h100-0"), node("h100-1"), job=job))["reasons"]
     assert says in reason
 
@@ -181,8 +190,7 @@ def test_a_probe_that_fails_says_what_jobs_lack(code: int, says: str) -> None:
 def test_a_driver_library_of_0_bytes_in_the_pod_is_named_with_its_node(
     size: int, code: int, comment: str, tmp_path: Path
 ) -> None:
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
-    result(cluster)
+    result(cluster := both())
     (tmp_path / "libcuda.so.1").write_bytes(bytes(size))
     for name, text in {"srun": 'shift; exec "$@"', "scontrol": f'echo "$@" >{tmp_path}/said'}.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -193,13 +201,6 @@ def test_a_driver_library_of_0_bytes_in_the_pod_is_named_with_its_node(
     done = subprocess.run(["sh", "-c", script], env={**env, "SLURMD_NODENAME": "h100-0"}, timeout=60)
     said = (tmp_path / "said").read_text() if comment else ""
     assert (done.returncode, comment.format(tmp_path) in said) == (code, True)
-
-
-def test_the_comment_of_a_probe_is_in_the_reason() -> None:
-    job = {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": 12}}}
-    job["comment"] = {"job": "h100-1:/usr/lib64/libcuda.so.1"}
-    [reason] = result(SlurmCluster(node("h100-0"), node("h100-1"), job=job))["reasons"]
-    assert "h100-1:/usr/lib64/libcuda.so.1: a library of the NVIDIA driver has 0 bytes" in reason
 
 
 def test_a_probe_that_does_not_start_is_cancelled() -> None:
@@ -223,12 +224,6 @@ def test_a_partition_that_a_person_has_closed_gets_no_probe_and_is_named() -> No
         "pool h100: probe: none ran: partition h100 is closed (PartitionDown); the last"
     )
     assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
-
-
-def test_pods_over_tcp_need_no_locked_memory() -> None:
-    cluster = SlurmCluster(node("h100-0"), node("h100-1"))
-    result(cluster, pool=POOL.model_copy(update={"memlock": False}))
-    assert "[ any = any ]" in cluster.submitted[0]["script"]
 
 
 CONTROLLER = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm/controllers/slurm"
@@ -258,20 +253,15 @@ def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does(
         given = slurm()
         return [*map(str, works(given, site(), with_late_job(ended, conf)))]
 
+    late = "job 9 has been completing for 130 s, expected at most 120 s"
     first, second = reasons(130)
     assert first.startswith(
-        "gpu-1: h100-0: job 9 has been completing for 130 s, expected at most 120 s. Fix: kubectl -n slurm "
-        "delete pod slurm-worker-h100-0, which ends its processes"
+        f"gpu-1: h100-0: {late}. Fix: kubectl -n slurm delete pod slurm-worker-h100-0, which ends its"
     )
     assert second.startswith("gpu-2: h100-1: job 9 has been completing")
-    assert reasons(110) == []
-    assert reasons(290, "KillWait=180") == []
-
-
-@pytest.mark.usefixtures("stopped_clock")
-def test_busbar_nodes_names_the_nodes_that_a_job_does_not_leave() -> None:
-    text = "in Slurm: job 9 has been completing for 130 s, expected at most 120 s"
-    assert node_states(with_late_job(130)) == {"gpu-1": text, "gpu-2": text}
+    assert reasons(110) == reasons(290, "KillWait=180") == []
+    # `busbar nodes`
+    assert node_states(with_late_job(130)) == {"gpu-1": f"in Slurm: {late}", "gpu-2": f"in Slurm: {late}"}
     assert node_states(with_late_job(110)) == {}
 
 

@@ -32,41 +32,36 @@ def change(objects: dict[str, Any]) -> list[str]:
     return before_change(SlurmCluster(objects=objects), spec, Clock(), lambda _: None)
 
 
-def test_a_first_installation_has_nothing_to_wait_for() -> None:
-    assert change({}) == []
+def pods(phase: str) -> list[Any]:
+    return [{**pod("h100-0", "gpu-1"), "status": {"phase": phase}}]
 
 
-def test_a_first_installation_that_has_failed_can_be_mended() -> None:
-    waiting = {**pod("h100-0", "gpu-1"), "status": {"phase": "Pending"}}
-    assert change({RESTD: {"status": {}}, PODS: [waiting]}) == []
-
-
-def test_one_ready_pod_of_slurmrestd_is_enough() -> None:
-    found = {NODESETS: [], REVISIONS: [], NODES: [], RESTD: {"status": {"readyReplicas": 1}}}
-    assert change(found) == []
+@pytest.mark.parametrize(
+    "objects",
+    [
+        {},
+        # An installation that has failed can be mended.
+        {RESTD: {"status": {}}, PODS: pods("Pending")},
+        {NODESETS: [], REVISIONS: [], NODES: [], RESTD: {"status": {"readyReplicas": 1}}},
+    ],
+    ids=["first installation", "failed one", "one ready pod of two"],
+)
+def test_a_change_waits_for_slurmrestd_where_slurm_runs(objects: dict[str, Any]) -> None:
+    assert change(objects) == []
 
 
 def test_without_a_ready_slurmrestd_nothing_is_changed() -> None:
-    running = {**pod("h100-0", "gpu-1"), "status": {"phase": "Running"}}
     with pytest.raises(TimedOut, match="nothing is changed"):
-        change({RESTD: {"status": {}}, PODS: [running]})
+        change({RESTD: {"status": {}}, PODS: pods("Running")})
 
 
-def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone() -> None:
-    cluster, clock = SlurmCluster(objects={PODS: [pod("h100-0", "gpu-1")]}), Clock()
-
-    def end() -> None:
-        cluster.objects[PODS] = []
-
-    clock.at(30, end)
-    await_removal(cluster, StepSpec(namespace="slurm"), clock, lambda _: None)
-    assert clock.time >= 30
-
-
-def test_pods_that_do_not_end_are_named() -> None:
-    cluster = SlurmCluster(objects={PODS: [pod("h100-0", "gpu-1")]})
+def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone_and_one_that_does_not_end_is_named() -> None:
+    cluster, clock = SlurmCluster(objects={PODS: pods("Running")}), Clock()
     with pytest.raises(TimedOut, match="slurm-worker-h100-0"):
         await_removal(cluster, StepSpec(namespace="slurm"), Clock(), lambda _: None)
+    clock.at(30, lambda: cluster.objects.update({PODS: []}))
+    await_removal(cluster, StepSpec(namespace="slurm"), clock, lambda _: None)
+    assert clock.time >= 30
 
 
 class Jobs(SlurmCluster):
@@ -97,26 +92,20 @@ def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> None:
     refuse_jobs(cluster, spec, Clock(), lambda _: None)
 
 
-def test_jobs_that_have_ended_keep_nothing() -> None:
-    removal(Jobs((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED")))
-
-
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING", "CANCELLED COMPLETING", "SUSPENDED"])
 def test_a_job_that_runs_or_waits_is_named_and_nothing_is_removed(state: str) -> None:
+    ended = ((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED"))
+    removal(Jobs(*ended))
     with pytest.raises(Failed, match=r"^job 4 of Slurm .*; nothing was removed.*removal\.cancel_jobs"):
-        removal(Jobs((4, state)))
+        removal(Jobs(*ended, (4, state)))
 
 
 def test_jobs_are_cancelled_once_where_that_is_configured_and_waited_for() -> None:
     cluster = Jobs((4, "RUNNING"), (5, "PENDING"))
     removal(cluster, cancel_jobs=True)
     assert cluster.ending == [4, 5]
-
-
-def test_a_job_whose_processes_do_not_end_keeps_its_node() -> None:
-    cluster = Jobs((4, "RUNNING"), ends=False)
     with pytest.raises(Failed, match=r"ending: 4; nothing was removed\. Fix: sinfo"):
-        removal(cluster, cancel_jobs=True)
+        removal(Jobs((4, "RUNNING"), ends=False), cancel_jobs=True)
 
 
 def test_a_destroy_asks_the_slurm_clusters_of_busbar() -> None:
@@ -125,13 +114,9 @@ def test_a_destroy_asks_the_slurm_clusters_of_busbar() -> None:
     assert steps.running_jobs(cluster, False) == ["job 4 of Slurm"]
 
 
-def silent() -> Jobs:
+def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count() -> None:
     cluster = Jobs()
     cluster.failures = [ApiError("GET", 503, "no endpoints")] * 500
-    return cluster
-
-
-def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count() -> None:
     with pytest.raises(Failed, match="it is unknown whether jobs of Slurm run"):
-        removal(silent())
-    removal(silent(), cancel_jobs=True)
+        removal(cluster)
+    removal(cluster, cancel_jobs=True)
