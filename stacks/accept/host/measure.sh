@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Measures on a worker for busbar accept. It prints one JSON line: {"simulated"} (a simulator's own words), and
 # VERB=fabric: {"error","text"}: the output of ibnetdiscover (gzip, base64), and why there is none.
-# VERB=stress: {"error","diag","clocks"}: the output of dcgmi diag -r 3, and what held clocks back meanwhile, each with
-#   the number of samples. With ENGINE=start, as in a pod, it starts nv-hostengine.
+# VERB=stress: {"error","diag"}: the output of dcgmi diag -r 3. With ENGINE=start, as in a pod, it starts nv-hostengine.
 # VERB=mounted: {"mount","free_bytes","seen"}: what is mounted at FOLDER; the text that another host has left there. With
 #   LEAVE=true it leaves that text, which is RUN, in FOLDER/.busbar-RUN.
 # VERB=storage: {"error","fio"}: the output of fio in FOLDER/.busbar-RUN: writes, reads, random reads.
@@ -14,7 +13,7 @@
 FABRIC_SECONDS=120
 # Level 3 takes 15 minutes by its documentation.
 STRESS_SECONDS=2700
-SAMPLE_SECONDS=10
+PULSE_SECONDS=10
 ENGINE_SECONDS=60
 # Each of the three tests.
 FIO_SECONDS=10
@@ -54,30 +53,17 @@ fabric() {
 }
 
 stress() {
-  local clocks sampler
+  local pulse
   if [[ ${ENGINE:-} == start ]] && command -v nv-hostengine >/dev/null; then
     nv-hostengine >&2
     poll "$ENGINE_SECONDS" dcgmi discovery -l >/dev/null 2>&1 || die "nv-hostengine is not responding" "use another image"
   fi
-  clocks=$(mktemp)
-  sample_clocks >"$clocks" </dev/null &
-  sampler=$!
+  # A firewall may cut a connection that is silent for minutes.
+  while sleep "$PULSE_SECONDS" &>/dev/null && echo >&2; do :; done </dev/null &
+  pulse=$!
   program "$STRESS_SECONDS" datacenter-gpu-manager-4-core dcgmi diag -r 3 -j
-  kill "$sampler" 2>/dev/null || true
-  wait "$sampler" 2>/dev/null || true
-  printf ',"diag":%s,"clocks":%s}\n' "$(output)" "$(json "$(sort "$clocks" | uniq -c)")"
-  rm "$clocks"
-}
-
-# sample_clocks: "GPU, MASK" of every GPU, until it is ended, and at most as long as the test may take.
-sample_clocks() {
-  local end=$((SECONDS + STRESS_SECONDS))
-  while ((SECONDS < end)); do
-    timeout 20 nvidia-smi --query-gpu=pci.bus_id,clocks_throttle_reasons.active --format=csv,noheader 2>/dev/null || true
-    # A firewall may cut a connection that is silent for minutes.
-    echo >&2
-    sleep "$SAMPLE_SECONDS" 2>/dev/null
-  done
+  kill "$pulse" || true
+  printf ',"diag":%s}\n' "$(output)"
 }
 
 mounted() {

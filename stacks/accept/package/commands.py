@@ -34,6 +34,7 @@ def _file(name: str, text: str) -> Any:
 
 _FOLDER = typer.Argument(metavar="FOLDER", help="Folder of an acceptance.", exists=True, file_okay=False)
 Document = Annotated[Path, _FOLDER]
+Key = Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")]
 CriteriaFile = Annotated[Path | None, _option("--criteria", "FILE", "acceptance.yaml; default: all rows.")]
 Soak = Annotated[str | None, _option("--soak", "HOURS", "Load on each pool, 1h to 168h; default: none.")]
 Kubeconfig = Annotated[Path | None, _file("--kubeconfig", "Cluster that busbar did not make, for STACK.")]
@@ -95,9 +96,8 @@ def plan(stack: Stack, project: Project = None, criteria: CriteriaFile = None, s
             if stage.holds_gpus:
                 held, cost = max(held, nodes * gpus), cost + nodes * of_pool / 60
         total += seconds
-        made.add_row(
-            stage.name, str(of.count(stage.name)), f"{seconds / 60:.0f}", f"{held:.0f}", f"{cost:.0f}"
-        )
+        figures = (f"{each:.0f}" for each in (seconds / 60, held, cost))
+        made.add_row(stage.name, str(of.count(stage.name)), *figures)
     Console().print(made)
     print_text(f"{total / 60:.0f} minutes on free nodes, pool after pool. Nothing is left running.")
     if soak:
@@ -167,10 +167,7 @@ def run(
     raise typer.Exit(CODES[found["verdict"]])
 
 
-def sign(
-    folder: Document,
-    key: Annotated[Path, _option("--key", "FILE", "SSH key; of one in ssh-agent its public key.")],
-) -> None:
+def sign(folder: Document, key: Key) -> None:
     """Sign a document with an SSH key, beside the signatures of others, and say what was signed.
 
     Exit code 0: signed, whatever the verdict is; 1: the folder is not a whole document, the key does not
@@ -202,10 +199,8 @@ def verify(
     from stacks.accept.package import document
     from stacks.accept.package.evidence import Evidence
 
-    asked: dict[str, Any] = {
-        "criteria": criteria, "signed_by": signed_by, "cluster_id": cluster_id, "machines": machines
-    }  # fmt: skip
-    found = document.verify(folder, signers, **asked)
+    told: Any = {"criteria": criteria, "signed_by": signed_by, "cluster_id": cluster_id, "machines": machines}
+    found = document.verify(folder, signers, **told)
     again = found.again
     [verdict] = [name for name, code in CODES.items() if code == found.exit_code]
     about = []
@@ -221,7 +216,7 @@ def verify(
     said += [f"not signed by {name}" for name in found.unsigned]
     said += [f"differs: {text}" for text in found.differences]
     said += [f"not as agreed: {text}" for text in found.refusals]
-    if unasked := [f"--{name.replace('_', '-')}" for name, value in asked.items() if not value]:
+    if unasked := [f"--{name.replace('_', '-')}" for name, value in told.items() if not value]:
         said.append(f"nobody has asked: {', '.join(unasked)}")
     if report:
         write_whole(report, document.report(again, Evidence(folder), known))
@@ -295,6 +290,7 @@ def _options(
     from pydantic import TypeAdapter, ValidationError
 
     from busbar.config.types import Image
+    from stacks.accept.package.evidence import Untrusted
     from stacks.accept.package.subjects.cabling import read_design
 
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
@@ -309,7 +305,7 @@ def _options(
             read_design(design)
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None
-    except ValueError as error:  # UnicodeDecodeError is one, too
+    except (UnicodeDecodeError, Untrusted) as error:
         raise Misuse(f"{cabling}: {error}. Fix: busbar accept cabling STACK prints such a file") from None
     path = str(training.resolve()) if training else None
     given = {"storage": storage, "training": path, "dcgm-image": dcgm_image, "cabling": design}

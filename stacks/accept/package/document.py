@@ -21,6 +21,8 @@ from markupsafe import Markup
 from busbar import __version__
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse, NoVerdict
 from busbar.fabric.diagnosis.page import Cells, cells_of, heat_map
+from busbar.fabric.diagnosis.stages import comparable
+from busbar.fabric.localise import Known
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg, series_svg, template
@@ -34,7 +36,6 @@ from stacks.accept.package import kinds
 from stacks.accept.package.evidence import FOLDER, Evidence, Untrusted, files_of, or_none, sha256
 from stacks.accept.package.subjects import STAGES
 from stacks.accept.package.subjects.inventory import NO_VALUE
-from stacks.accept.package.subjects.nodes import known_of
 from stacks.accept.package.subjects.soak import dots
 
 CRITERIA, ACCEPTANCE, REPORT, SUMS = "acceptance.yaml", "acceptance.json", "report.html", "SHA256SUMS"
@@ -129,16 +130,14 @@ def _node(evidence: Evidence, name: str) -> dict[str, Any]:
     if report is None:
         met = [found.hosts[name].machine for _, found in evidence.met if name in found.hosts]
         return {"machine": met[-1] if met else None}
-    firmware = {(each.name, each.port): each.fw for each in report.hcas}
+    fw = {(each.name, each.port): each.fw for each in report.hcas}
+    hcas = [{**each.model_dump(), "firmware": fw.get((each.name, each.port))} for each in report.also.hcas]
     return {
         "machine": report.also.machine or None,
         "serial": report.also.serial or None,
         "driver": next((gpu.driver for gpu in report.gpus.list), None) if report.gpus else None,
         "gpus": [each.model_dump() for each in report.also.gpus],
-        "hcas": [
-            {**each.model_dump(), "firmware": firmware.get((each.name, each.port))}
-            for each in report.also.hcas
-        ],
+        "hcas": hcas,
     }
 
 
@@ -174,7 +173,7 @@ def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[flo
     None without a run of them. Raises Untrusted.
     """
     facts = evidence.begun.site.pools[pool]
-    known = known_of(evidence, pool, facts)
+    known = comparable(Known(evidence.results(pool, *kinds.OF_NODES), facts.group_gbps))
     if not (cells := cells_of(known.shares(), both=True)):
         return None
     best = cells_of({group: busbw or 0.0 for group, busbw in known.results.items()}, both=True)
@@ -193,9 +192,7 @@ def release() -> dict[str, str]:
 
 def hashes_of(files: Mapping[str, Path]) -> dict[str, str]:
     """The digests of the criteria and of all evidence."""
-    return {
-        path: sha256(file) for path, file in files.items() if path == CRITERIA or path.startswith("evidence/")
-    }
+    return {path: sha256(file) for path, file in files.items() if path.split("/")[0] in (CRITERIA, FOLDER)}
 
 
 def sums_of(hashes: Mapping[str, str]) -> str:
@@ -323,9 +320,8 @@ def _other_machines(file: Path, nodes: Mapping[str, Mapping[str, Any]]) -> Itera
     except (OSError, ValueError) as error:
         raise Misuse(f"{file}: {error}") from None
     # /etc/machine-id is kept as a digest.
-    entries = {
-        entry: {entry.lower(), kept.digest_of(entry)} for line in text.splitlines() if (entry := line.strip())
-    }
+    lines = filter(None, map(str.strip, text.splitlines()))
+    entries = {entry: {entry.lower(), kept.digest_of(entry)} for entry in lines}
     if not entries:
         raise Misuse(f"{file}: no machine is listed. Fix: a machine id or a serial per line")
     found = {name: _names(node) for name, node in nodes.items()}
@@ -395,10 +391,8 @@ def _compare(stored: Mapping[str, Any], again: Mapping[str, Any], *, same: bool)
 
     SAME: this release has written it, so that each of its values must be the same.
     """
-    try:
+    with kept.judging(ACCEPTANCE):
         before = {row["id"]: (row["result"], row.get("reason")) for row in stored["rows"]}
-    except (KeyError, TypeError, AttributeError):
-        before = {}
     now = {row["id"]: (row["result"], row["reason"]) for row in again["rows"]}
     if before.keys() != now.keys():
         raise Untrusted(f"{ACCEPTANCE}: its rows are not those of the criteria")
@@ -465,9 +459,7 @@ def _said(done: subprocess.CompletedProcess[bytes]) -> str:
 
 def _ssh_keygen(*words: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            ["ssh-keygen", *words], input=data, capture_output=True, timeout=SECONDS, check=False
-        )
+        return subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, timeout=SECONDS)
     except FileNotFoundError:
         raise NoVerdict("ssh-keygen is not on PATH. Fix: install OpenSSH's client (openssh-client)") from None
     except subprocess.TimeoutExpired:

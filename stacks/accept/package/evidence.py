@@ -112,6 +112,11 @@ class OfHosts(OfRun, Generic[Each]):
         """The workers that have told nothing, each with the reason."""
         return [self.failed.get(name, f"{name}: {what}") for name in workers if name not in self.hosts]
 
+    def add(self, other: OfHosts[Each]) -> None:
+        """Take the answers of other hosts in."""
+        self.hosts.update(other.hosts)
+        self.failed.update(other.failed)
+
 
 class Gpu(OutputModel):
     """A GPU as nvidia-smi prints it."""
@@ -156,17 +161,9 @@ class Told(Report):
     also: Parts = Parts()  # type: ignore[assignment]  # a dict for the core
 
 
-class Inventory(OfHosts[Told]):
-    """The reports of the workers."""
-
-
-class Printed(OfHosts[dict[str, Any]]):
-    """The output of a script of accept on hosts."""
-
-    def add(self, other: Printed) -> None:
-        """Take that of other hosts in."""
-        self.hosts.update(other.hosts)
-        self.failed.update(other.failed)
+Inventory = OfHosts[Told]
+Printed = OfHosts[dict[str, Any]]
+"""The output of a script of accept."""
 
 
 class Machine(OutputModel):
@@ -356,9 +353,8 @@ class Evidence:
     def exchanged(self, pool: str, last: float = float("inf")) -> list[str]:
         """The workers of a pool that were exchanged up to a place in `met`, each with what is another one."""
         found, workers = self.changes.exchanged, self.begun.site.pools[pool].workers
-        return [
-            what for place, what in sorted(found[name] for name in workers if name in found) if place <= last
-        ]
+        in_order = sorted(found[name] for name in workers if name in found)
+        return [what for place, what in in_order if place <= last]
 
     def doubt(self, stage: str, pool: str) -> str:
         """Why a stage may have run on other machines than the first one; empty if nothing says so."""
@@ -480,7 +476,7 @@ class Evidence:
             found = model.model_validate(read_json(self.folder / path))
         except ValidationError as error:
             first = str(error).splitlines()[0][:120]
-            raise Untrusted(f"{path} is not what busbar {model.__name__} writes: {first}") from None
+            raise Untrusted(f"{path} is not what busbar writes: {first}") from None
         if not isinstance(found, Begun) and found.run != self.begun.run:
             raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
         return found

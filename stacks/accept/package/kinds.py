@@ -16,8 +16,6 @@ from stacks.accept.package.site import Pool
 
 # The stages that name single nodes, which later stages leave out.
 OF_NODES = ("nvlink", "pairs", "rails")
-# Criteria may ask for more nodes than are left of those that were bought.
-MOST_NODES = 10_000.0
 Outcome = Literal["pass", "fail", "unknown", "not run"]
 
 
@@ -31,9 +29,7 @@ class Row(ConfigModel):
     threshold: Float | None = Field(default=None, description="Limit of the value; the kind has its side.")
     unit: Text = Field(default="", description="Unit of the threshold.")
     source: Text = Field(default="", description="The origin of the threshold.")
-    expected: dict[str, Float | Text] = Field(
-        default={}, description="What the site must be measured by: busbw in GB/s, transport, rate of a rail."
-    )
+    expected: dict[str, Float | Text] = Field(default={}, description="Yardstick: GB/s, transport, rate.")
     required: bool = Field(default=True, description="If false, the row does not decide on the acceptance.")
 
     @property
@@ -141,25 +137,23 @@ def kind(name: str, *about: Any, **more: Any) -> Callable[[Find], Find]:
 def counting(name: str, measured: str, **more: Any) -> Callable[[Find], Find]:
     """Register a kind that counts nodes: by default all must be there that are not in quarantine."""
     source = "hosts.workers, without those in quarantine"
-    return kind(name, measured, "nodes", lambda pool: len(pool.workers), source, MOST_NODES, **more)
+    # Criteria may ask for more nodes than are left of those that were bought.
+    return kind(name, measured, "nodes", lambda pool: len(pool.workers), source, 10_000.0, **more)
 
 
-def on_each(
-    look: Look,
-    told: Callable[[Question], kept.OfHosts[Any]] = lambda asked: asked.evidence.inventory,
-    lacking: str = "no report",
-) -> Find:
+def on_each(look: Look, stage: str = kept.INVENTORY) -> Find:
     """A kind that looks at what each worker has told: a problem counts, then a fact that is missing."""
 
     def find(asked: Question) -> Finding:
-        found, workers = told(asked), asked.pool.workers
+        evidence, workers = asked.evidence, asked.pool.workers
+        found = evidence.inventory if stage == kept.INVENTORY else evidence.printed(stage)
         said: list[tuple[Outcome, str]] = [
             (state, f"{name}: {what}")
             for name in workers
             if name in found.hosts
             for state, what in look(asked.pool, found.hosts[name])
         ]
-        said += [("unknown", text) for text in found.silent(workers, lacking)]
+        said += [("unknown", text) for text in found.silent(workers)]
         states: tuple[Outcome, ...] = ("fail", "unknown", "not run")
         for state in states:
             if texts := [text for each, text in said if each == state]:

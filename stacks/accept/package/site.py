@@ -63,10 +63,8 @@ class Pool(OutputModel):
         return {each: self._expected(each) for each in COLLECTIVES}
 
     def _expected(self, collective: str, **more: Any) -> float | None:
-        given = Expectation.model_validate(
-            {**self.expectation, "nodes": len(self.workers) or None, "collectives": [*COLLECTIVES], **more}
-        )
-        found = given.bounds(collective).expected
+        given = {**self.expectation, "nodes": len(self.workers) or None, "collectives": COLLECTIVES, **more}
+        found = Expectation.model_validate(given).bounds(collective).expected
         return None if found is None else round(found, 3)
 
     def origin(self, collective: str) -> str:
@@ -102,21 +100,17 @@ class Site(OutputModel):
             file = validation.topology_file
             topology = nccljob.TopologyFile(name, Path(file).name, "") if file else None
             job = nccljob.resolve(cluster, name, workers, validation=validation, topology=topology)
-            wanted = expectation(validation, job, name)
+            wanted, over_tcp = expectation(validation, job, name), validation.required_transport == "socket"
+            gbps = expected_of(scope_of(inventory, name, workers, Path()))
+            required = requirements[requirements_key("worker", name)]
             pools[name] = Pool(
                 workers=tuple(workers),
                 quarantined={each: inventory.quarantine[each] for each in inventory.unusable_of(name)},
                 # Another release may install otherwise, and accepts the same hardware.
-                required=requirements[requirements_key("worker", name)].model_copy(
-                    update={"plan": "", **known}
-                ),
+                required=required.model_copy(update={"plan": "", **known}),
                 expectation={key: value for key, value in wanted.items() if key not in _OF_JOBS},
                 # TCP does not use the rails.
-                group_gbps={
-                    kind: gbps
-                    for kind, gbps in expected_of(scope_of(inventory, name, workers, Path())).items()
-                    if validation.required_transport != "socket" or not kind.startswith("rail_")
-                },
+                group_gbps={kind: gbps[kind] for kind in gbps if not (over_tcp and kind.startswith("rail_"))},
                 rail_groups={each: group for each in workers if (group := groups[each])},
                 soak_hours=soak_hours,
             )
@@ -128,14 +122,8 @@ def validation_of(validation: Validation, runs: Sequence[str] = COLLECTIVES, **e
     expected, first = validation.expected_busbw_gbps, validation.collectives[0]
     # The first collective of the stack, whose value this is, need not be the first one here.
     by_name = {**({first: expected} if expected else {}), **validation.expected_by_collective}
-    return validation.model_copy(
-        update={
-            "collectives": list(runs),
-            "env": {**validation.env, **env},
-            "expected_busbw_gbps": None,
-            "expected_by_collective": by_name,
-        }
-    )
+    of_job = {"collectives": [*runs], "env": {**validation.env, **env}, "expected_busbw_gbps": None}
+    return validation.model_copy(update={**of_job, "expected_by_collective": by_name})
 
 
 POOL = "gpus"
@@ -156,21 +144,14 @@ def describe(
     found = plan(free, Request(validation=validation, project=project), "accept")
     job, server = found.job, urlsplit(api.server).hostname or "cluster"
     name = re.sub(r"[^a-z0-9]+", "-", server.lower()).strip("-")[:40] or "cluster"
-    of_pool: dict[str, Any] = {
-        "gpus": job.gpus_per_node,
-        "rails": job.rails or 1,
-        "rate_gbps": job.rate_gbps or 1,
-    }
-    if job.gpu:
-        of_pool["gpu_model"] = job.gpu
+    about = {"gpus": job.gpus_per_node, "rails": job.rails or 1, "rate_gbps": job.rate_gbps or 1}
+    of_pool = {**about, **({"gpu_model": job.gpu} if job.gpu else {})}
     known = {name: {"name": name, "address": name, "host_key": NO_KEY} for name in job.nodes}
     if hosts:
         listed = host_list(read_file(HostsFrom(file=str(hosts)), project), str(hosts)).hosts
         known = {each.name: each.model_dump(exclude_none=True, exclude=OF_LIST) for each in listed}
     if unlisted := [node for node in job.nodes if node not in known]:
-        raise Misuse(
-            f"{hosts}: Nodes are missing: {', '.join(unlisted[:8])}. Fix: name the hosts as the Nodes"
-        )
+        raise Misuse(f"{hosts}: Nodes are missing: {', '.join(unlisted[:8])}. Fix: name hosts as the Nodes")
     workers = [{**known[node], "pool": POOL} for node in job.nodes]
     [(resource, _)] = [*job.hca_resources.items()] or [("nvidia.com/hostdev", 0)]
     data = {

@@ -88,7 +88,7 @@ class Fabric:
 
     @classmethod
     def read(cls, text: str, hcas: Hcas) -> Fabric:
-        """The fabric in such an output, with the links of these HCAs. Raises ValueError without a switch.
+        """The fabric in such an output, with the links of these HCAs. Raises Untrusted without a switch.
 
         A switch lists all of its ports, so the blocks of HCAs say nothing new.
         """
@@ -98,7 +98,7 @@ class Fabric:
                 names[head[1]] = _MANAGED.sub(r"\1", head[2])
                 ports += [(head[1], port) for port in _PORT.findall(block)]
         if not names:
-            raise ValueError("ibnetdiscover printed no switch")
+            raise Untrusted("ibnetdiscover printed no switch")
         named = Counter(names.values())
         names = {guid: name if named[name] == 1 else guid for guid, name in names.items()}
         of_guid = {guid: end for end, guid in hcas.items()}
@@ -128,26 +128,26 @@ def guid_of(text: str) -> int | None:
 
 
 def read_design(text: str) -> Design:
-    """A design from its text. Raises ValueError, in one sentence, for any other text."""
+    """A design from its text. Raises Untrusted for any other text."""
     design, ends = dict[End, End](), set[End]()
     try:
         lines = csv.reader(io.StringIO(text, newline=""), strict=True)
         if tuple(next(lines, ())) != COLUMNS:
-            raise ValueError(f"its first line is not {','.join(COLUMNS)}")
+            raise Untrusted(f"the first line of the cabling's design is not {','.join(COLUMNS)}")
         for each in filter(None, lines):
-            where, (*names, port) = f"line {lines.line_num}", (value.strip() for value in each)
+            where, (*names, port) = f"line {lines.line_num} of the design", (value.strip() for value in each)
             are_names = len(names) == 3 and all(name and name.isprintable() for name in names)
             if not are_names or not re.fullmatch(r"[0-9]{0,3}", port):
-                raise ValueError(f"{where} is not {','.join(COLUMNS)}, with a number or nothing as port")
+                raise Untrusted(f"{where} is not {','.join(COLUMNS)}, with a number or nothing as port")
             near, far = End(names[0], names[1].lstrip("0")), End(names[2], port.lstrip("0"))
             if {near, far} & ends:
-                raise ValueError(f"{where} has an end that an earlier line has")
+                raise Untrusted(f"{where} has an end that an earlier line has")
             design[near] = far
             ends |= {near, far} if far.port else {near}
     except csv.Error as error:
-        raise ValueError(f"it is not CSV: {error}") from None
+        raise Untrusted(f"the design of the cabling is not CSV: {error}") from None
     if not design:
-        raise ValueError("it has no rows")
+        raise Untrusted("the design of the cabling has no rows")
     return design
 
 
@@ -168,9 +168,7 @@ def of_design(fabric: Fabric, design: Design, hcas: Hcas) -> tuple[list[Cable], 
     return [each for each in cables if each.near in hcas], [each for each in cables if each.near.is_switch]
 
 
-def of_groups(
-    fabric: Fabric, groups: Mapping[str, str], rails: Iterable[End]
-) -> tuple[list[Cable], list[str]]:
+def of_groups(fabric: Fabric, groups: Mapping[str, str], rails: Hcas) -> tuple[list[Cable], list[str]]:
     """The cables of HCAs, expected in the leaf that most nodes of a group have; and the rails without one.
 
     GROUPS: node -> group.
@@ -292,20 +290,14 @@ def rails_of(pool: Pool, reports: Mapping[str, Told]) -> tuple[Hcas, list[str]]:
 def _fabric(evidence: Evidence) -> Fabric:
     """The fabric that ibnetdiscover has seen. Raises Untrusted."""
     printed = evidence.printed("cabling").hosts.values()
-    try:
-        text = "".join(str(each.get("text")) for each in printed)
-        return Fabric.read(text, hcas_of(evidence.inventory.hosts))
-    except ValueError as error:
-        raise Untrusted(str(error)) from None
+    text = "".join(str(each.get("text")) for each in printed)
+    return Fabric.read(text, hcas_of(evidence.inventory.hosts))
 
 
 def _design(evidence: Evidence) -> Design:
     """The design; empty without one. Raises Untrusted."""
     text = evidence.begun.options.get("cabling")
-    try:
-        return read_design(text) if text else {}
-    except ValueError as error:
-        raise Untrusted(f"the design of the cabling: {error}") from None
+    return read_design(text) if text else {}
 
 
 def _without_link(fabric: Fabric, rails: Hcas) -> list[str]:
@@ -382,9 +374,8 @@ def discover(on: Running) -> Printed:
             text = unpacked(printed.get("text"), MAX_TEXT)
             if len(text) > MAX_TEXT:
                 raise NoVerdict(f"ibnetdiscover printed more than {MAX_TEXT >> 20} MiB")
-            return found.model_copy(
-                update={"hosts": {name: {**printed, "text": text.decode(errors="replace")}}}
-            )
+            told = {**printed, "text": text.decode(errors="replace")}
+            return found.model_copy(update={"hosts": {name: told}})
         why = found.failed.get(name) or f"{name}: {printed.get('error')}"
     raise NoVerdict(why)
 
@@ -409,7 +400,7 @@ def as_built(on: Running) -> str:
         rails |= rails_of(pool, {name: reports[name] for name in pool.workers if name in reports})[0]
     try:
         fabric = Fabric.read(printed["text"], rails)
-    except ValueError as error:
+    except Untrusted as error:
         raise NoVerdict(f"{host}: {error}") from None
     if not fabric.links:
         raise NoVerdict(f"no rail of a worker is in the fabric that {host} sees")

@@ -30,8 +30,6 @@ COUNTERS = ("xids", "ecc", "remapped_rows", "nvlink")
 LINK = re.compile(r"Link \d+: (\S+)")
 NO_VALUE = {"", "[N/A]", "N/A", "0"}
 _MTUS = {"active MTU", "MTU of the network interface"}
-# Seconds of a preflight of CONCURRENT hosts.
-HOSTS_SECONDS = 20
 # Hours in which a run must end, with the soak besides; and those that criteria may allow.
 AGE_HOURS, MOST_HOURS = 168.0, 2160.0
 
@@ -248,8 +246,7 @@ def inventory(on: Running) -> dict[str, str]:
     return {}
 
 
-STAGE = Planned(
-    "inventory", inventory, False, lambda nodes: HOSTS_SECONDS * -(-nodes // CONCURRENT), logs_in=True
-)
+# A preflight of CONCURRENT hosts takes 20 s.
+STAGE = Planned("inventory", inventory, False, lambda nodes: 20 * -(-nodes // CONCURRENT), logs_in=True)
 # Every stage asks the workers who they are, and this one asks once more at the end.
 AT_THE_END = Planned(MACHINES, lambda on: {}, False, lambda nodes: 10)

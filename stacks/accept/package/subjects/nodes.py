@@ -18,7 +18,7 @@ from busbar.fabric.localise.peers import SLOW, rails_of_all
 from busbar.hosts.inventory import Inventory
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import Evidence, or_none
-from stacks.accept.package.kinds import OF_NODES, Finding, Question, counting, kind, sentences
+from stacks.accept.package.kinds import Finding, Question, counting, kind, sentences
 from stacks.accept.package.running import START_SECONDS, Planned, Running, keep_logs
 from stacks.accept.package.site import Pool, validation_of
 
@@ -40,11 +40,6 @@ def _expected(pool: Pool, *, of_rails: bool) -> dict[str, Any]:
 
 def _results(asked: Question) -> dict[Group, float | None]:
     return asked.evidence.results(asked.name, asked.row.parts[0])
-
-
-def known_of(evidence: Evidence, pool: str, facts: Pool) -> Known:
-    """The runs of all stages, as rows judge them."""
-    return comparable(Known(evidence.results(pool, *OF_NODES), facts.group_gbps))
 
 
 def by_node(asked: Question, *stages: str) -> dict[tuple[str, str], float]:
@@ -104,9 +99,8 @@ def _slow_pairs(asked: Question) -> Finding:
         reached = _median(results, each.runs)
         expected = each.peers or known.references().get(each.runs[0].kind, 0.0)
         what = f"one of {', '.join(names)}" if len(names) > 1 else "".join(names) or "all"
-        texts.append(
-            f"{each.cause} {what}: {reached:g} of {expected:g} GB/s in {counted(len(each.runs), 'run')}"
-        )
+        runs = counted(len(each.runs), "run")
+        texts.append(f"{each.cause} {what}: {reached:g} of {expected:g} GB/s in {runs}")
         bad += names if each.nodes and len(names) == 1 else []
     nodes = {node for group in results for node in group.nodes}
     # Two nodes have no peers: the expected busbw alone decides.
@@ -117,13 +111,10 @@ def _slow_pairs(asked: Question) -> Finding:
     return Finding.of(texts, open_ or none, good, *bad)
 
 
-@counting(
-    "rails.nodes",
-    "nodes of which every rail ran",
-    required=_on_rails,
-    when=lambda pool: pool.required.rails > 1,
-    nodes=2,
-)
+_OF_RAILS: Any = {"required": _on_rails, "when": lambda pool: pool.required.rails > 1, "nodes": 2}
+
+
+@counting("rails.nodes", "nodes of which every rail ran", **_OF_RAILS)
 def _with_rails(asked: Question) -> Finding:
     ran = {(node, group.rail) for group in _results(asked) for node in group.nodes}
     rails = range(asked.pool.required.rails)
@@ -131,8 +122,7 @@ def _with_rails(asked: Question) -> Finding:
 
 
 @kind(
-    "rails.slow", "no rail of a node is 10 % slow", source="expected busbw: {origin}", required=_on_rails,
-    when=lambda pool: pool.required.rails > 1, nodes=2,
+    "rails.slow", "no rail of a node is 10 % slow", source="expected busbw: {origin}", **_OF_RAILS,
     expects=lambda pool, _: _expected(pool, of_rails=True),
 )  # fmt: skip
 def _slow_rails(asked: Question) -> Finding:

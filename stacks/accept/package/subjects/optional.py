@@ -140,9 +140,7 @@ def _figure(name: str, printed: dict[str, Any], job: str, part: str, key: str) -
     return value
 
 
-def _rate(
-    job: str, what: str, unit: str, least: float, source: str, part: str, key: str, scale: float
-) -> None:
+def _rate(job: str, what: str, unit: str, least: float, source: str, part: str, key: str, by: float) -> None:
     """A row on the sum of a figure of fio over all nodes at once; the other widths stand beside it."""
 
     @kind(f"storage.{job}", what, unit, lambda pool: least, source, 1e12, required=False)
@@ -155,16 +153,13 @@ def _rate(
             for name in asked.pool.workers[:width]:
                 with judging(f"{name}: the output of fio on {counted(width, 'node')}"):
                     values[width] += _figure(name, hosts[name][f"fio-{width}"], job, part, key)
-        text = ", ".join(f"{value / scale:.4g} on {counted(n, 'node')}" for n, value in values.items())
-        return Finding("pass", text, round(values[len(asked.pool.workers)] / scale, 4))
+        text = ", ".join(f"{value / by:.4g} on {counted(n, 'node')}" for n, value in values.items())
+        return Finding("pass", text, round(values[len(asked.pool.workers)] / by, 4))
 
 
 _rate("write", "writes of all nodes at once", "GB/s", 1.9, STATE, "write", "bw_bytes", 1e9)
 _rate("read", "reads of all nodes at once", "GB/s", 1.9, STATE, "read", "bw_bytes", 1e9)
-_rate(
-    "iops", "random reads of 4 KiB of all nodes at once", "IOPS", 10_000.0, "to be agreed on",
-    "read", "iops", 1,
-)  # fmt: skip
+_rate("iops", "random reads of 4 KiB of all nodes at once", "IOPS", 1e4, "to be agreed on", "read", "iops", 1)
 
 
 def storage(on: Running) -> dict[str, str]:

@@ -33,7 +33,6 @@ from stacks.accept.package.running import START_SECONDS, Planned, Running, keep_
 from stacks.accept.package.site import validation_of
 from stacks.accept.package.subjects.collectives import RUN_SECONDS, not_whole
 from stacks.accept.package.subjects.nodes import by_node
-from stacks.accept.package.subjects.stress import THROTTLED
 
 # An interval is one run of nccl-tests with as many iterations as fill this time.
 INTERVAL_SECONDS = 300
@@ -46,6 +45,8 @@ LEAST_INTERVALS = 10
 # A sampler's file has room for fewer changes, and a line of it for 100 Xids.
 MOST_EVENTS, MAX_SAMPLE = 100_000, 256 << 10
 SAMPLES = ".samples.zst"
+# Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
+THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 
 
 class Segment(OfRun):
@@ -236,14 +237,13 @@ def worst_hour(events: Iterable[Event]) -> tuple[int, str]:
     """The most that a counter has grown in an hour, and which one; 0 without events."""
     by_key: dict[str, list[Event]] = {}
     for each in events:
-        by_key.setdefault(each.key, []).append(each)
+        if each.kind == "counters":
+            by_key.setdefault(each.key, []).append(each)
     worst = (0, "")
     for key, found in by_key.items():
         times, totals = [each.at for each in found], [0, *accumulate(each.amount for each in found)]
-        hours = (
-            total - totals[bisect(times, at - 3600)] for at, total in zip(times, totals[1:], strict=True)
-        )
-        worst = max(worst, (max(hours), key))
+        sums = (total - totals[bisect(times, at - 3600)] for at, total in zip(times, totals[1:], strict=True))
+        worst = max(worst, (max(sums), key))
     return worst
 
 
@@ -413,10 +413,7 @@ _of_samples("reboots", "no node reboots, and K3s does not restart", ["boot", "k3
     lambda pool: SYMBOL_ERRORS_PER_HOUR, "NVSentinel: fatal for symbol errors",
 )  # fmt: skip
 def _counters(asked: Question) -> Finding:
-    grown = {
-        name: worst_hour(each for each in node.events if each.kind == "counters")
-        for name, node in _watched(asked, "ports").items()
-    }
+    grown = {name: worst_hour(node.events) for name, node in _watched(asked, "ports").items()}
     name = max(grown, key=lambda each: grown[each][0])
     most, key = grown[name]
     return Finding("pass", f"{name}: {key} grew by {most} in an hour" if most else "no counter grew", most)
@@ -602,9 +599,8 @@ def _run(on: Running, pool: str, part: str, segment: Segment, limit: int) -> Non
 
 def _sample(on: Running, pool: str, verb: str, **values: str) -> dict[str, dict[str, Any]]:
     """Run the sampler's script on the workers of a pool. Returns the facts of those that have run it."""
-    found = on.on_hosts(
-        on.pools[pool].workers, verb, SCRIPT_SECONDS, script="soak", RUN=on.begun.run, **values
-    )
+    names, values = on.pools[pool].workers, {"RUN": on.begun.run, **values}
+    found = on.on_hosts(names, verb, SCRIPT_SECONDS, script="soak", **values)
     if found.failed:
         on.say(f"warning: sampler: {verb}: {sentences([*found.failed.values()], 3)}")
     return found.hosts

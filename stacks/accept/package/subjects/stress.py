@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from busbar.manifests import names
 from busbar.manifests.scheduling import GPU_RESOURCE, PRIORITY_CLASSES, pod_on, priority_class
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import PRINTED, Printed, Untrusted, write_json
-from stacks.accept.package.kinds import Find, Finding, Look, Outcome, Question, kind, on_each, sentences
+from stacks.accept.package.kinds import Finding, Outcome, Question, kind, on_each, sentences
 from stacks.accept.package.running import Planned, Running
 from stacks.accept.package.site import Pool, validation_of
 
@@ -35,28 +34,8 @@ DCGM_IMAGE = "dcgm-image"
 WANTED = (
     "software", "memory", "pcie", "diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"
 )  # fmt: skip
-# Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
-THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 # error_severity of DCGM (DCGM dcgm_errors.h).
 CONFIG = 5
-_SAMPLE = re.compile(r"\s*(\d{1,9}) (\S+), 0x([0-9A-Fa-f]{1,16})")
-
-
-def on_each_host(look: Look) -> Find:
-    """A kind that looks at what dcgmi has printed on each worker, and names the image that it is of."""
-
-    def look_at(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
-        nothing: tuple[Outcome, str] = "not run", str(printed.get("error") or "dcgmi printed nothing")
-        yield from look(pool, printed) if printed.get("diag") else [nothing]
-
-    def find(asked: Question) -> Finding:
-        told = asked.evidence.printed("stress")
-        hosts = [told.hosts[name] for name in asked.pool.workers if name in told.hosts]
-        found = on_each(look_at, lambda _: told, "no result")(asked)
-        images = sorted({str(each["image_id"]) for each in hosts if each.get("image_id")})
-        return replace(found, reason=f"{found.reason}; image {listed(images)}") if images else found
-
-    return find
 
 
 def tests_of(text: str) -> dict[str, list[dict[str, Any]]]:
@@ -94,8 +73,16 @@ def _warnings(result: dict[str, Any]) -> str:
 
 
 @kind("stress.diag", "every test of dcgmi diag -r 3 passes on every GPU", required=False)
-@on_each_host
-def _diag(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
+def _diag(asked: Question) -> Finding:
+    found, hosts = on_each(_results, "stress")(asked), asked.evidence.printed("stress").hosts.values()
+    images = sorted({str(each["image_id"]) for each in hosts if each.get("image_id")})
+    return replace(found, reason=f"{found.reason}; image {listed(images)}") if images else found
+
+
+def _results(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
+    if not printed.get("diag"):
+        yield "not run", str(printed.get("error") or "dcgmi printed nothing")
+        return
     try:
         tests = tests_of(str(printed["diag"]))
     except Untrusted as error:
@@ -120,18 +107,6 @@ def _diag(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
             yield "not run", f"{name} is not in the output"
         elif name != "software" and len(passed) < pool.required.gpus:
             yield "not run", f"{name} passed on {len(passed)} of {pool.required.gpus} GPUs"
-
-
-@kind("stress.clocks", "no GPU is throttled under stress", required=False)
-@on_each_host
-def _clocks(pool: Pool, printed: dict[str, Any]) -> Iterator[tuple[Outcome, str]]:
-    samples = [_SAMPLE.match(line) for line in str(printed.get("clocks")).splitlines()]
-    seen = [match.groups() for match in samples if match]
-    if len({gpu for _, gpu, _ in seen}) < pool.required.gpus:
-        yield "unknown", "nvidia-smi did not tell the throttle reasons of every GPU"
-    for count, gpu, mask in seen:
-        if reasons := [text for bit, text in THROTTLED.items() if int(mask, 16) & bit]:
-            yield "fail", f"{gpu} throttled in {counted(int(count), 'sample')}: {', '.join(reasons)}"
 
 
 # Level 3 takes 15 minutes; the script ends it after 45.

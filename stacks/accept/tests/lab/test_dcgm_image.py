@@ -29,7 +29,6 @@ pytestmark = pytest.mark.drill
 
 RUN_SECONDS, GPUS = 400, 2
 ENGINE = "#!/bin/bash\necho started >/run/nv-hostengine.pid\n"
-SMI = "#!/bin/bash\nfor gpu in 1 2; do echo 00000000:0$gpu:00.0, 0x0000000000000004; done\n"
 WITHOUT = "docker.io/busbar-lab/nccl-tests:1"
 
 
@@ -60,7 +59,7 @@ def image_of(name: str) -> str:
 
 def _files(name: str) -> dict[str, File]:
     simulator = Path(__file__).with_name("dcgmi").read_bytes()
-    programs = {"dcgmi": simulator, "nv-hostengine": ENGINE.encode(), "nvidia-smi": SMI.encode()}
+    programs = {"dcgmi": simulator, "nv-hostengine": ENGINE.encode()}
     found = {f"usr/local/bin/{program}": File(text, 0o755) for program, text in programs.items()}
     for worker in ("worker-1", "worker-2"):
         text = made.diag(CHANGES[name].get(worker, lambda tests: None), GPUS)
@@ -137,7 +136,7 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_without_a_login_every_test_of_an_image_must_pass(site: Site) -> None:
     code, rows, simulated = site.run(image_of("good"))
-    assert (code, rows["clocks"]["result"], "busbar-lab simulator" in simulated) == (0, "pass", True)
+    assert (code, "busbar-lab simulator" in simulated) == (0, True)
     assert rows["diag"]["reason"].startswith("good on 2 nodes; image ")
     assert "sha256:" in rows["diag"]["reason"]
 

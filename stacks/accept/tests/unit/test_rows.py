@@ -157,7 +157,7 @@ INVENTORY = [
     ("inventory.gpus", "unknown", "serial is not known on worker-2", gpu(serial="[N/A]")),
     ("inventory.gpus", "unknown", "uuid is not known on worker-2", gpu(uuid="")),
     ("inventory.gpus", "unknown", "is of run 'accept-f'", lambda path: made.inventory(path, run="accept-f")),
-    ("inventory.gpus", "unknown", "not what busbar Inventory", worker_2(lambda found: found.update(also=[]))),
+    ("inventory.gpus", "unknown", "not what busbar writes", worker_2(lambda found: found.update(also=[]))),
     ("inventory.hcas", "fail", "7 on worker-2", fewer_hcas),
     ("inventory.hcas", "fail", "the same guid twice, on worker-1, worker-2", same("hcas", 3, "guid")),
     ("inventory.hcas", "unknown", "worker-2", no_guid),
@@ -303,10 +303,6 @@ def older(folder: Path) -> None:
     made.printed(folder, "stress", {"worker-1": old, "worker-2": old})
 
 
-def clocks(text: str) -> Change:
-    return second("stress", made.stressed(clocks=text))
-
-
 PERSISTENCE = "worker-2: memory fails: Persistence mode is off (GPU 3)"
 STRESS = [
     ("stress.diag", "fail", PERSISTENCE, failing("memory", 2)),
@@ -323,11 +319,6 @@ STRESS = [
     ("stress.diag", "unknown", "other JSON", printing('{"DCGM Diagnostic": {"test_categories": [{}]}}')),
     ("stress.diag", "not run", "worker-2: dcgmi printed nothing", printing("")),
     ("stress.diag", "pass", "good on 2 nodes", older),
-    ("stress.clocks", "fail", "00000000:02:00.0 throttled in 3 samples: hard", clocks(
-        f"{made.CLOCKS}  3 00000000:02:00.0, 0x0000000000000048\n"
-    )),
-    ("stress.clocks", "unknown", "throttle reasons of every GPU", clocks("")),
-    ("stress.clocks", "unknown", "throttle reasons of every GPU", clocks("[N/A]\n" * 9)),
     *((kind, "unknown", "", lost(f"{of_stage(kind)}/printed.json.zst")) for kind in OF_PRINTED),
     *((kind, "unknown", "", nothing_printed(of_stage(kind))) for kind in OF_PRINTED),
 ]  # fmt: skip
@@ -584,7 +575,7 @@ FORGED = [
     ("soak.hours", "s of load in 2400 s", series(*GOOD * 12, ended="2026-11-23T01:40:00Z")),
     ("soak.hours", "began before the end", series(*GOOD * 12, part="001")),
     ("soak.hours", "not in its stage", series(*GOOD * 12, ended="2026-11-23T09:00:00Z")),
-    ("soak.hours", "is not what busbar Segment writes", series(*GOOD * 12, ended="yesterday")),
+    ("soak.hours", "is not what busbar writes", series(*GOOD * 12, ended="yesterday")),
     ("soak.load", "expected 000 and on", series(*GOOD * 12, part="002", began="2026-11-23T01:59:00Z")),
     ("soak.links", "is of ('accept-ffffff', 'worker-2')", sampled(run="accept-ffffff")),
     ("soak.links", "is of ('accept-0a1b2c', 'worker-1')", sampled(whose="worker-1")),

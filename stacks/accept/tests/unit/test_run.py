@@ -256,7 +256,7 @@ def test_a_run_ends_with_its_document(site: Any) -> None:
     assert done.exit_code == 0, done.output
     (folder,) = [path for path in site.home.iterdir() if path.is_dir()]
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("Accepted on ") and last.endswith(f" rows (10 not required): {folder}")
+    assert last.startswith("Accepted on ") and last.endswith(f" rows (9 not required): {folder}")
 
 
 def test_a_run_that_was_killed_ten_times_ends_with_the_rows_of_one_that_was_not(site: Any) -> None:

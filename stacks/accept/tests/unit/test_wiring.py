@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stacks.accept.package.evidence import Untrusted
 from stacks.accept.package.subjects.cabling import (
     COLUMNS,
     End,
@@ -173,28 +174,28 @@ HEAD = ",".join(COLUMNS) + "\n"
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "its first line"),
-        ("node,hca\n", "its first line"),
+        ("", "the first line"),
+        ("node,hca\n", "the first line"),
         (HEAD, "no rows"),
-        (HEAD + "gpu-0,mlx5_0,leaf\n", "line 2 is not"),
-        (HEAD + "gpu-0,mlx5_0,leaf,x\n", "line 2 is not"),
-        (HEAD + "gpu-0,mlx5_0,leaf,-1\n", "line 2 is not"),
-        (HEAD + "gpu-0,,leaf,1\n", "line 2 is not"),
-        (HEAD + "gpu-0,mlx5_0,leaf,1,2\n", "line 2 is not"),
-        (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-0,mlx5_0,leaf,2\n", "line 3 has an end that"),
-        (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-1,mlx5_0,leaf,1\n", "line 3 has an end that"),
-        (HEAD + "gpu-\0,mlx5_0,leaf,1\n", "line 2 is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf\n", "line 2 of the design is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,x\n", "line 2 of the design is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,-1\n", "line 2 of the design is not"),
+        (HEAD + "gpu-0,,leaf,1\n", "line 2 of the design is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,1,2\n", "line 2 of the design is not"),
+        (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-0,mlx5_0,leaf,2\n", "line 3 of the design has an end that"),
+        (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-1,mlx5_0,leaf,1\n", "line 3 of the design has an end that"),
+        (HEAD + "gpu-\0,mlx5_0,leaf,1\n", "line 2 of the design is not"),
         (HEAD + f'"{"x" * 200_000}"\n', "not CSV"),
-        (HEAD + "\x7fELF\x02\x01\n", "line 2 is not"),
+        (HEAD + "\x7fELF\x02\x01\n", "line 2 of the design is not"),
     ],
 )
 def test_a_design_that_is_not_valid_is_refused_with_one_sentence(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why) as refused:
+    with pytest.raises(Untrusted, match=why) as refused:
         read_design(text)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "\x7fELF" * 1000, "[" * 100_000, "x\n" * 1_000_000, "x" * (17 << 20)])
 def test_a_text_without_switches_is_refused_with_one_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="ibnetdiscover printed"):
+    with pytest.raises(Untrusted, match="ibnetdiscover printed"):
         Fabric.read(text, {})
