@@ -7,7 +7,6 @@ import json
 import random
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,7 +24,6 @@ from busbar.fabric.paths import (
     nearest_gpu,
     pcie_gbps,
     rails_of,
-    rounds_of,
 )
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import ScriptError
@@ -117,14 +115,6 @@ def test_each_rail_is_measured_with_the_memory_of_the_host_and_of_a_gpu(tmp_path
 )
 def test_a_path_without_a_result_has_the_reason(tmp_path: Path, fault: str, why: str) -> None:
     assert Machine(tmp_path, fault).results("loopback", HOST, GPU) == [392.0, why]
-
-
-def test_the_order_of_the_options_is_the_one_that_perftest_takes(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    words = "ib_write_bw -d mlx5_1 --use_cuda_dmabuf --use_cuda_bus_id=0000:10:00.0"
-    done = run("paths", f"PATH={tmp_path}/bin:$PATH; {words}")
-    assert (done.returncode, done.stderr) == (1, "CUDA DMA-BUF cannot be used without CUDA\n")
-    assert machine.results("loopback", GPU) == [392.0], "nvidia-peermem is not loaded here"
 
 
 def test_the_devices_of_a_host_have_their_folders_in_sysfs(tmp_path: Path) -> None:
@@ -348,19 +338,6 @@ def test_a_path_above_the_floor_is_slow_beside_its_peers() -> None:
     assert row.expected == "at least 180 Gb/s, the median of all hosts is 392 Gb/s"
 
 
-def test_the_slow_path_of_440_hosts_is_found_within_seconds() -> None:
-    found = Found()
-    for number in range(440):
-        name = f"worker-{number}"
-        found.rails[name] = {f"mlx5_{n}": Rail(f"mlx5_{n}/1", 400, 504.1) for n in range(8)}
-        for memory in MEMORIES:
-            found.take([path_of(name, rail, memory) for rail in found.rails[name]])
-    found.paths[9] = found.paths[9].model_copy(update={"gbps": 341.0})
-    began = time.process_time()
-    assert [row.path for row in found.rows] == ["worker-0 mlx5_1 with GPU 7"]
-    assert time.process_time() - began < 5
-
-
 def test_what_was_not_measured_is_not_run_with_its_fix() -> None:
     found = found_on(("worker-2", "gpu", "", None, "Invalid Command or flag."))
     assert found.not_run == [
@@ -414,13 +391,3 @@ def test_without_a_gpu_only_the_memory_of_the_host_is_measured(monkeypatch: pyte
 
 def test_the_floor_of_an_unusual_link_is_nine_tenths_of_the_smaller_limit() -> None:
     assert (Rail("a/1", 100, 63.0).floor, Rail("a/1", 100, None).floor) == (56.7, 90.0)
-
-
-def test_the_plan_says_the_runs_and_their_time() -> None:
-    for hosts, pairs in ((4, 2), (440, 220)):
-        rounds = rounds_of([f"worker-{number}" for number in range(hosts)], {})
-        text = paths.plan_text(hosts, 8, rounds)
-        assert text == (
-            f"plan: 8 rails with 2 memories on {hosts} hosts at once, about 96 s; "
-            f"then {pairs} pairs in 1 round, about 48 s"
-        )

@@ -95,14 +95,6 @@ def test_a_node_10_percent_slow_is_named_with_what_its_peers_reach(tmp_path: Pat
     assert [(row.measured, row.expected, row.runs) for row in found.rows] == [(368, 400, 7)]
 
 
-# localise/test_all_rails.py has the quick form of it, without the launcher.
-@pytest.mark.slow
-def test_a_rail_10_percent_slow_is_named_with_what_the_others_of_its_node_reach(tmp_path: Path) -> None:
-    found = Site(tmp_path, groups=(5,), slow={"gpu-3/2": 0.92}).diagnose()
-    assert named(found) == [("rail", "gpu-3 rail 2 (mlx5_2)")]
-    assert [(row.measured, row.expected, row.runs) for row in found.rows] == [(46, 50, 9)]
-
-
 def test_of_two_nodes_it_is_not_judged_whether_one_is_10_percent_slow(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(2,)).diagnose()
     assert (found.healthy, found.not_judged, found.exit_code) == (("gpu-1", "gpu-2"), ("gpu-1", "gpu-2"), 0)
@@ -212,24 +204,15 @@ def test_where_no_worker_runs_the_launcher_s_node_is_not_at_fault(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("limit", ["PARALLEL", "LOGINS"])
 def test_a_worker_that_is_waited_for_takes_no_time_from_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    # The first one of the hostfile, where one group runs at a time.
-    monkeypatch.setattr(groups, "PARALLEL", 1)
+    # The first one of the hostfile, where one group runs, or one worker is asked, at a time.
+    monkeypatch.setattr(groups, limit, 1)
     site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}})
     found = site.diagnose()
     assert ([*found.absent], sorted(found.healthy)) == (["gpu-4"], ["gpu-1", "gpu-2", "gpu-3"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("impatient")
-def test_where_more_workers_are_waited_for_than_at_the_same_time_each_is_asked_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(groups, "LOGINS", 1)
-    site = Site(tmp_path, groups=(4,), missing={"gpu-4": {"phase": "Pending"}})
-    assert sorted(site.diagnose().healthy) == ["gpu-1", "gpu-2", "gpu-3"]
 
 
 @pytest.mark.slow
@@ -265,8 +248,13 @@ def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its
     by_name = {group.name: group for group in (first, second)}
     log = StageLog(by_name.get, job.nodes, job.slots_per_worker, job.max_bytes, lambda nodes: {})
     failure = "worker-0:40:90 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : rank 8"
-    for ended, results in ((second, {}), (first, {first: Result(None, "image-differs")})):
-        end = f"{groups.GROUP}{ended.name} {groups.ENDED} 3 after 9 s"
+    late = f"{groups.TIMED_OUT} 9 s"
+    for ended, how, results in (
+        (second, f"{groups.ENDED} 3 after 9 s", {}),
+        (first, f"{groups.ENDED} 3 after 9 s", {first: Result(None, "image-differs")}),
+        (first, late, {first: Result(None, late)}),
+    ):
+        end = f"{groups.GROUP}{ended.name} {how}"
         for line in (f"{groups.GROUP}{first.name} {groups.BEGINS}", failure, end):
             log.line(line.encode())
         assert log.results == results

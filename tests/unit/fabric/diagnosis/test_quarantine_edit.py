@@ -63,31 +63,22 @@ OF_3 = ["        - quarantine: >", "            rail 3", "            is slow"]
 
 
 @pytest.mark.parametrize(
-    ("worker", "gone", "new"),
+    ("worker", "gone", "written", "ended"),
     [
-        ("gpu-1", [OF_1], ['          quarantine: "slow"  # ticket 7']),
-        ("gpu-2", [OF_2], [OF_2.replace("gpu-2, ", 'gpu-2, quarantine: "slow", ')]),
-        ("gpu-3", OF_3, ['        - quarantine: "slow"']),
-        ("gpu-4", [], ['          quarantine: "slow"']),
+        ("gpu-1", [OF_1], ['          quarantine: "slow"  # ticket 7'], []),
+        ("gpu-2", [], [OF_2.replace("gpu-2, ", 'gpu-2, quarantine: "slow", ')], []),
+        ("gpu-3", OF_3, ['        - quarantine: "slow"'], ["        - "]),
+        ("gpu-4", [], ['          quarantine: "slow"'], []),
     ],
 )
-def test_a_reason_is_written_however_the_worker_is_written(
-    worker: str, gone: list[str], new: list[str]
+def test_a_reason_is_written_and_ended_however_the_worker_is_written(
+    worker: str, gone: list[str], written: list[str], ended: list[str]
 ) -> None:
-    after = edit(TEXT, worker, "slow")
-    assert changed(TEXT, after) == (gone, new)
-    assert quarantines(after)[worker] == "slow"
-    assert edit(after, worker, "slow") == after
-
-
-@pytest.mark.parametrize(
-    ("worker", "gone", "new"),
-    [("gpu-1", [OF_1], []), ("gpu-2", [], []), ("gpu-3", OF_3, ["        - "]), ("gpu-4", [], [])],
-)
-def test_a_quarantine_is_ended_however_it_is_written(worker: str, gone: list[str], new: list[str]) -> None:
-    after = edit(TEXT, worker, None)
-    assert changed(TEXT, after) == (gone, new)
-    assert worker not in quarantines(after)
+    after, without = edit(TEXT, worker, "slow"), edit(TEXT, worker, None)
+    assert changed(TEXT, after) == (gone or [OF_2] * (worker == "gpu-2"), written)
+    assert (quarantines(after)[worker], edit(after, worker, "slow")) == ("slow", after)
+    assert changed(TEXT, without) == (gone, ended)
+    assert worker not in quarantines(without)
 
 
 def test_of_a_worker_on_one_line_only_the_key_goes() -> None:

@@ -367,12 +367,6 @@ def test_an_own_namespace_has_the_pod_security_level_that_the_pods_need(
     }
 
 
-def test_units_of_other_resources_may_be_quantities_of_bytes() -> None:
-    node = gpu_node("gpu-1")
-    node["status"]["allocatable"]["example.com/gpu-memory"] = "640Gi"
-    assert planned(Foreign(node), "gpu-1").job.nodes == ("gpu-1",)
-
-
 @pytest.mark.parametrize("silent", ["nodes", "pods", "runtimeclasses", "v2beta1"])
 def test_an_api_that_does_not_answer_is_no_plan(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = two()

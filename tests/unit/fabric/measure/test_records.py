@@ -129,10 +129,12 @@ def test_a_line_that_is_no_measurement_is_named_with_its_file(cluster: Foreign) 
     append(Path("h100"), measured, print)
     append(Path("h100"), {**measured, "format": 3}, print)
     with Path("h100/history.jsonl").open("a") as file:
-        file.write("cut in the mid\n")
+        file.write('cut in the mid\n[]\n{"record": 1}\n')
     said: list[str] = []
     assert len(read_folder(Path(), said.append)) == 1
-    assert said == ["note: 2 lines of h100/history.jsonl cannot be read as a measurement"]
+    assert said == ["note: 4 lines of h100/history.jsonl cannot be read as a measurement"]
+    cluster.add(f"{MAPS}/x", {"metadata": {"name": "x", "labels": {"busbar/history": "h100"}}})
+    assert len(read_cluster(cluster, NAMESPACE)) == 1
 
 
 def test_a_file_that_cannot_be_written_is_a_message_because_there_is_a_verdict(cluster: Foreign) -> None:
@@ -141,10 +143,3 @@ def test_a_file_that_cannot_be_written_is_a_message_because_there_is_a_verdict(c
     append(Path(".busbar/site/h100"), {}, said.append)
     [text] = said
     assert "for busbar history: " in text and "Not a directory" in text
-
-
-def test_what_others_wrote_is_not_read_as_a_record(cluster: Foreign) -> None:
-    Path("h100").mkdir()
-    Path("h100/history.jsonl").write_text('cut in the mid\n[]\n{"record": 1}\n')
-    cluster.add(f"{MAPS}/x", {"metadata": {"name": "x", "labels": {"busbar/history": "h100"}}})
-    assert read_folder(Path()) == read_cluster(cluster, NAMESPACE) == []

@@ -76,22 +76,15 @@ def with_topology(cluster: Foreign, folder: Path) -> Plan:
 
 
 def test_a_topology_file_goes_with_the_run(cluster: Foreign, tmp_path: Path) -> None:
-    made = with_topology(cluster, tmp_path)
-    before = set(cluster.objects)
-    measured(cluster, made, tmp_path)
+    measured(cluster, with_topology(cluster, tmp_path), tmp_path)
     assert cluster.created[0][1]["data"] == {"h100.xml": "<system/>"}
-    assert set(cluster.objects) == before
-
-
-def test_a_slow_fabric_is_a_fail_and_is_removed_too(cluster: Foreign, tmp_path: Path) -> None:
-    cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=1.0))
-    assert measured(cluster, planned(cluster), tmp_path) == "fail"
     assert cluster.left == []
 
 
-def test_a_job_that_never_starts_is_no_verdict_and_is_removed(cluster: Foreign, tmp_path: Path) -> None:
-    cluster.runs = lambda job: None
-    assert measured(cluster, planned(cluster), tmp_path) == "unknown"
+@pytest.mark.parametrize("log", [launcher_log.text(busbw=1.0), None], ids=["slow", "never starts"])
+def test_a_run_without_a_pass_is_removed_too(cluster: Foreign, tmp_path: Path, log: str | None) -> None:
+    cluster.runs = lambda job: cluster.run_job(job, log) if log else None
+    assert measured(cluster, planned(cluster), tmp_path) == ("fail" if log else "unknown")
     assert cluster.left == []
 
 
@@ -159,27 +152,18 @@ def test_who_may_not_create_namespaces_is_told_of_the_option_and_nothing_is_said
     assert (cluster.left, said) == ([], [])
 
 
-def test_an_object_whose_creation_was_never_answered_is_removed(cluster: Foreign, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("run", "left"), [("run-1", 0), ("run-9", 1)])
+def test_an_object_whose_creation_was_never_answered_is_removed_if_it_is_of_this_run(
+    cluster: Foreign, tmp_path: Path, run: str, left: int
+) -> None:
     def answer_lost(job: Any) -> None:
+        job["metadata"]["labels"]["busbar/nccl-run"] = run
         raise unreachable()
 
     cluster.runs = answer_lost
     with pytest.raises(CannotMeasure, match="MPIJob cannot be created: "):
         measured(cluster, planned(cluster, "bench"), tmp_path)
-    assert cluster.left == []
-
-
-def test_an_object_of_another_run_that_has_the_name_of_an_unanswered_one_stays(
-    cluster: Foreign, tmp_path: Path
-) -> None:
-    def taken(job: Any) -> None:
-        job["metadata"]["labels"]["busbar/nccl-run"] = "run-9"
-        raise unreachable()
-
-    cluster.runs = taken
-    with pytest.raises(CannotMeasure, match="MPIJob cannot be created: "):
-        measured(cluster, planned(cluster, "bench"), tmp_path)
-    assert len(cluster.left) == 1
+    assert len(cluster.left) == left
 
 
 def test_an_error_in_the_middle_removes_what_was_created(cluster: Foreign, tmp_path: Path) -> None:

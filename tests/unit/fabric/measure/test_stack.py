@@ -75,12 +75,7 @@ def test_a_worker_in_quarantine_that_is_named_is_measured_in_spite_of_its_taint(
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", taints=(QUARANTINE,)))
     made = planned(cluster, inventory(2, {"gpu-2": "rail 3 slow"}), nodes=["gpu-1", "gpu-2"])
     worker = mpijob.render(made.job)["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert {
-        "key": "busbar/quarantine",
-        "operator": "Equal",
-        "value": "true",
-        "effect": "NoSchedule",
-    } in worker["tolerations"]
+    assert "busbar/quarantine" in [each["key"] for each in worker["tolerations"]]
     assert made.notes == []
 
 
@@ -135,19 +130,16 @@ def test_busy_workers_are_a_finding_with_their_pods_and_left_out_of_an_idle_run(
     assert (made.job.nodes, made.missing) == (("gpu-2", "gpu-3"), ()), "--idle asks for that"
 
 
-def test_an_idle_run_needs_two_idle_workers() -> None:
+def test_an_idle_run_needs_two_idle_workers_and_to_see_all_pods() -> None:
     cluster = nodes()
+    facts = replace(read_facts(cluster, None), pods_known=False)
+    with pytest.raises(CannotMeasure, match="no GPU is known to be free"):
+        plan_pool(facts, inventory(), "h100", "run-1", idle=True)
     cluster.hold(holder("gpu-1", "train-0", 1))
     cluster.hold(holder("gpu-3", "train-1", 8))
     first, *busy = refused(cluster, inventory(), idle=True)
     assert first == "1 of 3 workers are idle, 2 are needed"
     assert [text.split(":")[0] for text in busy] == ["gpu-1", "gpu-3"]
-
-
-def test_an_idle_run_needs_to_see_all_pods() -> None:
-    facts = replace(read_facts(nodes(), None), pods_known=False)
-    with pytest.raises(CannotMeasure, match="no GPU is known to be free"):
-        plan_pool(facts, inventory(), "h100", "run-1", idle=True)
 
 
 def test_pods_of_an_idle_run_end_for_any_other_and_end_none() -> None:
@@ -183,8 +175,3 @@ def test_a_deadline_shortens_that_of_the_stack(asked: int | None, deadline: int)
 def test_a_stack_without_validation_has_no_namespace_for_it() -> None:
     [found] = refused(nodes(), inventory(validation={"enabled": False}))
     assert found.startswith("validation.enabled is false: the stack has no namespace busbar-validation.")
-
-
-def test_a_cluster_that_serves_no_mpijobs_is_a_finding() -> None:
-    cluster = Foreign(*(gpu_node(f"gpu-{number}") for number in (1, 2, 3)), operator=False)
-    assert refused(cluster, inventory())[0].startswith("the API serves no MPIJobs")

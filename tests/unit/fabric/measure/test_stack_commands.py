@@ -75,21 +75,13 @@ def test_all_pools_are_measured_in_order_recorded_and_nothing_else_stays(cluster
     assert not (FOLDER / "h100" / "verdict.json").exists(), "the folder of the update's log stays as it is"
 
 
-def test_a_verdict_stays_where_a_capability_cannot_be_told_of_it(
+def test_capabilities_are_told_of_a_verdict_that_is_recorded(
     cluster: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: str, **query: str) -> list[JsonObject]:
-        if path == "/api/v1/configmaps":
-            raise ApiError(f"GET {path}", 503, "no leader")
-        return listed(path, **query)
-
-    listed = cluster.list
-    monkeypatch.setattr(cluster, "list", refuse)
-    done = busbar("measure", "mysite", "--pool", "h100")
-    assert done.exit_code == 0, done.output
-    assert len(records()) == 1
-    [warning] = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    assert "no leader" in warning and "Fix: run `busbar " in warning
+    told: list[int] = []
+    monkeypatch.setattr("busbar.capability.notify", lambda *_: told.append(len(records())))
+    busbar("measure", "mysite", "--pool", "h100")
+    assert told == [1]
 
 
 def test_log_verdict_and_report_are_kept_by_run_and_the_record_names_them(cluster: Foreign) -> None:
@@ -198,11 +190,17 @@ def preempt(cluster: Foreign, job: JsonObject) -> None:
 def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_record(
     cluster: Foreign,
 ) -> None:
-    def preempted(job: JsonObject) -> None:
+    def runs(job: JsonObject) -> None:
         cluster.run_job(job, launcher_log.text(busbw=1.0))
-        preempt(cluster, job)
+        whole = cluster.logs.pop()
 
-    cluster.runs = preempted
+        def preempted(query: Mapping[str, str]) -> Iterator[bytes]:
+            preempt(cluster, job)
+            return whole(query)
+
+        cluster.logs.append(preempted)
+
+    cluster.runs = runs
     done = busbar("measure", "mysite", "--pool", "h100", "--idle")
     assert done.exit_code == 2
     assert "no verdict: the measurement made room for other pods: nccl-run-" in done.stderr
@@ -245,12 +243,6 @@ def test_a_run_below_the_noise_of_those_before_warns(cluster: Foreign) -> None:
     assert "warning: pool h100: 1.9 GB/s is 5.0% below the median of 5 passes" in done.stderr
 
 
-def test_a_pool_that_the_stack_does_not_have_is_bad_usage(cluster: Foreign) -> None:
-    done = busbar("measure", "mysite", "--pool", "a40")
-    assert done.exit_code == 64
-    assert "--pool a40: expected one of h100, b200" in done.stderr
-
-
 def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
     cluster.hold(holder("gpu-3", "train-0", 1))
     busbar("measure", "mysite", "--nodes", "gpu-4")
@@ -260,27 +252,22 @@ def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--nodes", "gpu-1,gpu-3"], "expected workers of one pool, got those of b200, h100"),
-        (["--nodes", "gpu-9"], "no workers of the stack: gpu-9"),
-        (["--pool", "h100", "--nodes", "gpu-1,gpu-3"], "no workers of h100: gpu-3"),
+        ("measure mysite --pool a40", "--pool a40: expected one of h100, b200"),
+        ("measure mysite --nodes gpu-1,gpu-3", "expected workers of one pool, got those of b200, h100"),
+        ("measure mysite --nodes gpu-9", "no workers of the stack: gpu-9"),
+        ("measure mysite --pool h100 --nodes gpu-1,gpu-3", "no workers of h100: gpu-3"),
+        ("measure nosite", "nosite"),
+        ("history nosite", "nosite"),
+        ("history mysite --svg no/such/folder.svg", "no/such/folder.svg not written: No such file"),
+        ("measure broken", "Pulumi.broken.yaml: 4 errors"),
     ],
 )
-def test_workers_that_are_not_of_one_pool_are_bad_usage(
-    cluster: Foreign, words: list[str], complaint: str
-) -> None:
-    done = busbar("measure", "mysite", *words)
-    assert (done.exit_code, complaint in done.stderr) == (64, True)
+def test_bad_usage_ends_with_64_and_measures_nothing(cluster: Foreign, words: str, complaint: str) -> None:
+    known(390.0)
+    Path("Pulumi.broken.yaml").write_text("config: {'busbar:cluster': {}}")
+    done = busbar(*words.split())
+    assert (done.exit_code, complaint in done.stderr) == (64, True), done.stderr
     assert cluster.created == []
-
-
-@pytest.mark.parametrize("command", ["measure", "history"])
-def test_a_stack_without_a_file_is_bad_usage(cluster: Foreign, command: str) -> None:
-    assert busbar(command, "nosite").exit_code == 64
-
-
-def test_a_stack_file_with_an_error_is_bad_usage_and_no_failed_fabric(cluster: Foreign) -> None:
-    Path("Pulumi.mysite.yaml").write_text("config: {'busbar:cluster': {}}")
-    assert busbar("measure", "mysite").exit_code == 64
 
 
 def test_a_stack_whose_kubeconfig_is_not_known_gives_no_verdict(
@@ -388,8 +375,3 @@ def test_history_draws_a_picture_per_pool_with_a_dot_per_run(cluster: Foreign) -
         "measure, 2 nodes, pass",  # and low
         "measure, 2 nodes, fail",
     ]
-
-
-def test_a_picture_that_cannot_be_written_is_bad_usage(cluster: Foreign) -> None:
-    known(390.0)
-    assert busbar("history", "mysite", "--svg", "no/such/folder.svg").exit_code == 64
