@@ -136,21 +136,6 @@ def test_tcp_without_a_configured_value_is_not_judged() -> None:
     assert (found.status, found.code, result.passed) == ("not-required", "busbw.not_required", True)
 
 
-@pytest.mark.parametrize(
-    ("expected", "reported"),
-    [(390.12345, 390.123), (1.23456, 1.235), (0.0123456, 0.012346), (0.5004321, 0.500432)],
-)
-def test_bandwidths_are_reported_in_mb_per_second_and_small_ones_in_kb(
-    expected: float, reported: float
-) -> None:
-    assert measured(of("1.00"), expected_busbw_gbps=expected).expected_gbps == reported
-
-
-def test_the_part_of_the_expected_value_has_four_decimals() -> None:
-    assert measured(of("123.00"), expected_busbw_gbps=456.0).fraction == 0.2697
-    assert measured(of("123.00"), rails=None).fraction is None
-
-
 def test_of_several_tables_the_worst_counts_and_of_equals_the_slowest_of_the_largest_messages() -> None:
     found, result = assessed(of("390.00", line=1), of("370.00", line=20), of("365.00", 4 * GIB, line=30))
     assert (result.busbw_gbps, result.size_bytes) == (370.0, 8 * GIB)

@@ -101,13 +101,6 @@ def test_an_interrupt_is_130_and_no_verdict(good: str, monkeypatch: pytest.Monke
     assert busbar("check", good).exit_code == 130
 
 
-def test_a_fail_is_one_and_no_evidence_is_two(good: str, tmp_path: Path) -> None:
-    assert busbar("check", good, *PROFILE[:3], "3").exit_code == 1
-    silent = tmp_path / "silent.log"
-    silent.write_text("\n".join(line for line in Made().lines() if "NCCL" not in line))
-    assert busbar("check", str(silent), *PROFILE).exit_code == 2
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -32,35 +32,6 @@ TAGS = st.sampled_from(
 )
 
 
-def devices(bus: list[str], index: list[int]) -> list[str]:
-    """The made log, its device list with these bus ids and indices on each host."""
-    out: list[str] = []
-    for line in Made().lines():
-        if line.startswith("#  Rank"):
-            rank = int(line.split()[2])
-            head, _, model = line.partition("]")
-            line = f"{head[: head.rindex('device')]}device {index[rank % 8]:2d} [{bus[rank % 8]}]{model}"
-        out.append(line)
-    return out
-
-
-@BOUNDED
-@given(index=st.integers(0, 7), bus=st.sampled_from(["0x00", "0x1b", "1b"]))
-def test_one_visible_gpu_per_process_is_not_one_gpu_listed_twice(index: int, bus: str) -> None:
-    assert judge(devices([bus] * 8, [index] * 8), WANT).reasons == []
-    distinct = [f"0000:{17 + 16 * i:02x}:00" for i in range(8)]
-    assert judge(devices(distinct, [index] * 8), WANT).reasons == []
-
-
-@BOUNDED
-@given(st.lists(st.integers(0, 7), min_size=2, max_size=2, unique=True), st.booleans())
-def test_a_gpu_that_is_listed_twice_is_named(pair: list[int], with_domain: bool) -> None:
-    bus = [f"0000:{17 + 16 * i:02x}:00" if with_domain else f"0x{17 + 16 * i:02x}" for i in range(8)]
-    index = list(range(8))
-    bus[pair[1]], index[pair[1]] = bus[pair[0]], index[pair[0]]
-    assert judge(devices(bus, index), WANT).check("ranks").code == "ranks.gpu_listed_twice"
-
-
 @BOUNDED
 @given(tag=TAGS, cut=st.integers(0, 9), rank=st.integers(0, 4095))
 def test_a_tag_inside_a_row_changes_nothing(tag: str, cut: int, rank: int) -> None:

@@ -145,16 +145,6 @@ def test_a_damaged_good_log_does_not_gain(name: str, profile: str, seed: int) ->
 
 
 @BOUNDED
-@given(size=st.integers(0, 10**7))
-def test_a_log_cut_at_any_byte_passes_only_behind_its_summary(size: int) -> None:
-    data = "\n".join(base("made")).encode()
-    summary = data.index(b"# Avg bus bandwidth") + len(b"# Avg bus bandwidth    : ")
-    size %= len(data)
-    if judge(data[:size].split(b"\n"), want(GOOD["made"])).passed:
-        assert size > summary
-
-
-@BOUNDED
 @given(data=st.binary(max_size=4000))
 def test_bytes_that_are_no_log_are_no_verdict(data: bytes) -> None:
     verdict = judge(data.split(b"\n"), want("h100-ib-8x400"))

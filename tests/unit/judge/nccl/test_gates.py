@@ -11,7 +11,7 @@ import pytest
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.log.known import failures
 from busbar.judge.nccl.verdict import SCHEMA
-from tests.unit.judge.nccl.logs import Made, without
+from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 
@@ -43,33 +43,6 @@ def test_the_reference_system_passes_its_six_checks_by_name() -> None:
     assert verdict.plugin_path == "/opt/hpcx/nccl_rdma_sharp_plugin/lib/libnccl-net.so"
     largest = next(i for i, line in enumerate(log.lines, 1) if "2147483648     536870912" in line)
     assert verdict.check("busbw").line == largest
-
-
-MISSING = {
-    "the banner": (without("nThread"), "source"),
-    "the device list": (without("#  Rank"), "ranks"),
-    "one rank": (without("#  Rank 11"), "ranks"),
-    "one row": (without("  1073741824  "), "completeness"),
-    "the summary": (without("Avg bus", "Out of bounds"), "completeness"),
-    "the compare line": (without("Out of bounds"), "correctness"),
-    "all of NCCL's lines": (without("NCCL"), "transport"),
-    "the edges": (without("via NET"), "gdrdma"),
-    "one edge": (without("Channel 03/0 : 3[3] -> 11[3] [send]"), "transport"),
-    "one host's edges": (
-        lambda lines: [line for line in lines if not (line.startswith("worker-1:") and "Channel" in line)],
-        "rails",
-    ),
-    "the list of HCAs": (without("NET/IB : Using"), "hcas"),
-    "everything": (lambda lines: [], "source"),
-}
-
-
-@pytest.mark.parametrize("what", MISSING)
-def test_what_is_missing_is_never_a_pass(what: str) -> None:
-    cut, gate = MISSING[what]
-    verdict = judge(cut(Made().lines()), WANT)
-    assert not verdict.passed and verdict.exit_code in (1, 2)
-    assert verdict.check(gate).status in ("fail", "unknown"), verdict.reasons
 
 
 def test_tcp_that_is_asked_for_has_no_line_rate_but_needs_its_proof() -> None:
@@ -150,11 +123,6 @@ def test_edges_behind_a_table_of_one_size_do_not_prove_it() -> None:
         name: judge(lines, WANT).check("transport").status for name, lines in (("in", log), ("late", late))
     }
     assert (status["in"], status["late"] == "pass") == ("pass", False)
-
-
-def test_a_failed_average_fails() -> None:
-    log = [f"{line} FAILED" if line.startswith("# Avg") else line for line in Made().lines()]
-    assert judge(log, WANT).check("correctness").status == "fail"
 
 
 def test_a_summary_with_other_values_after_the_first_fails() -> None:

@@ -74,8 +74,10 @@ def test_the_lines_of_a_trace_change_nothing(head: str, text: str, stage: Stage)
     assert judge(Made().lines_with(f"worker-1:43:90 {head}{text}", stage), WANT).reasons == []
 
 
-@pytest.mark.parametrize("where", ["init.cc:99 (ncclInit) ", "init.cc:99 ", "", "net.cc:7 (f<int>) "])
-def test_the_function_before_a_warning_hides_no_process(where: str) -> None:
+@pytest.mark.parametrize(
+    "where", ["init.cc:99 (ncclInit) ", "init.cc:99 ", "", "[2026-05-05 06:16:47] x.cc:7 (f<int>) "]
+)
+def test_the_time_and_function_before_a_warning_hide_no_process(where: str) -> None:
     head = f"{PROCESS}{where}NCCL WARN "
     assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "43")
 

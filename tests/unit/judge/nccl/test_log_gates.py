@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from busbar.judge.nccl.checks.context import Context
-from busbar.judge.nccl.checks.tables import collective, job, source, warnings
+from busbar.judge.nccl.checks.tables import collective, job, source
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.known import Failure, KnownLine, Severity
 from busbar.judge.nccl.log.records import LogLine, Preamble, Rank, Run
@@ -57,16 +57,6 @@ def test_the_log_is_there_from_its_first_line_to_its_last(found: Context, status
     assert (check.status, check.code) == (status, code), check.reason
 
 
-def test_an_empty_log_says_why_it_is_empty() -> None:
-    assert source(gates_of(bytes=0)).reason == "the log is empty: nothing was measured"
-    assert source(gates_of(bytes=0, truncated="no pod")).reason == "the log is empty: no pod"
-
-
-def test_several_programs_without_any_row_are_said_not_to_have_finished() -> None:
-    assert "and none finished" in source(gates_of(Run(TWICE, 20))).reason
-    assert "a table has no row of its own" in source(gates_of(whole(), Run(TWICE, 20))).reason
-
-
 def listed(*pids: int, host: str = "worker-0") -> list[Rank]:
     """A device list of these processes."""
     return [replace(RANK, rank=i, pid=pid, host=host) for i, pid in enumerate(pids)]
@@ -88,17 +78,6 @@ def listed(*pids: int, host: str = "worker-0") -> list[Rank]:
 )
 def test_whole_lists_of_several_processes_show_that_mpi_was_effective(ranks: list[Rank], code: str) -> None:
     assert source(gates_of(dangling=Preamble(ranks=ranks, repeats=1))).code == code
-
-
-def test_the_first_arguments_show_that_the_log_is_whole() -> None:
-    check = source(gates_of(whole(1), whole(20)))
-    assert (check.line, check.evidence, check.reason[-3:]) == (1, "banner 1", "(2)")
-
-
-def test_a_log_that_ends_after_the_device_list_quotes_its_last_line_up_to_200_characters() -> None:
-    check = source(gates_of(dangling=Preamble(ranks=[RANK, LAST]), last_line="x" * 300))
-    assert (check.code, check.line) == ("source.ends_after_device_list", 6)
-    assert check.evidence == f"the last rank; last line of the log: {'x' * 200}"
 
 
 def test_evidence_has_at_most_400_characters() -> None:
@@ -163,31 +142,3 @@ def test_each_wanted_collective_has_a_table() -> None:
 )
 def test_a_table_is_of_one_collective_beyond_doubt(run: Run, code: str) -> None:
     assert collective(gates_of(run)).code == code
-
-
-def test_at_most_four_known_failures_are_named_and_the_first_is_shown() -> None:
-    fatal = [known(name, "fatal", n) for n, name in enumerate("abcde", 1)]
-    check = warnings(gates_of(known_lines=[known("x", "degraded"), *fatal]))
-    assert (check.code, check.line) == ("warnings.known_failure", 1)
-    assert check.reason == "a: A; b: B; c: C; d: D"
-
-
-@pytest.mark.parametrize(
-    ("evidence", "lines", "status", "code", "line"),
-    [
-        (Evidence(), [], "pass", "warnings.none", None),
-        (Evidence(test_failures=said("failure", 8)), [], "fail", "warnings.test_failure", 8),
-        (
-            Evidence(warnings=said("a", 3)),
-            [known("a", "degraded")],
-            "pass",
-            "warnings.none",
-            None,
-        ),
-    ],
-)
-def test_warnings_of_an_unknown_kind_are_reported(
-    evidence: Evidence, lines: list[KnownLine], status: str, code: str, line: int | None
-) -> None:
-    check = warnings(gates_of(evidence=evidence, known_lines=lines))
-    assert (check.status, check.code, check.line) == (status, code, line)

@@ -15,7 +15,6 @@ from busbar.judge.nccl.checks.ranks import ranks
 from busbar.judge.nccl.expected.system import is_gpu
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Rank, Run
-from busbar.judge.nccl.log.tables import factor
 from tests.unit.judge.nccl.tables import AT, MIB, context, measurement, row, said, table
 
 SIXTEEN = measurement("5000.0", "100.00", "187.50")  # all_reduce: busbw = algbw x 2 x 15 / 16
@@ -52,11 +51,6 @@ def test_sixteen_ranks_on_two_hosts_are_complete_and_the_last_line_of_the_list_s
     assert (check.code, check.reason, check.line) == ("ranks.complete", "16 ranks on 2 hosts", 16)
 
 
-def test_the_nodes_of_the_log_itself_are_said_not_to_be_enforced() -> None:
-    check = ranks(context(Expectation(), run_of(), nodes=2, ranks=16))
-    assert check.reason.endswith("by the log's own device list (pass --expect-nodes to enforce)")
-
-
 @pytest.mark.parametrize(
     ("busbw", "hint"),
     [("187.50", "implies 16 ranks"), ("100.00", "implies 2 ranks"), ("200.00", None), ("250.00", None)],
@@ -67,10 +61,6 @@ def test_without_a_device_list_busbw_gives_a_hint_where_there_is_such_a_number(
     check = checked(run_of(0, measurement("5000.0", "100.00", busbw)), run_of(0, SIXTEEN))
     assert check.code == "ranks.no_device_list"
     assert check.reason.partition("busbw/algbw ")[2] == (hint or "")
-
-
-def test_only_an_all_reduce_gives_that_hint() -> None:
-    assert "implies" not in checked(run_of(0, SIXTEEN, "broadcast")).reason
 
 
 @pytest.mark.parametrize(("name", "busbw"), [("broadcast", "100.00"), ("all_reduce", "0.00")])
@@ -125,18 +115,6 @@ def test_a_gpu_is_shared_only_where_the_list_can_tell_gpus_apart(
     assert (check.code == "ranks.gpu_listed_twice") == shared, check.reason
 
 
-def test_at_most_eight_hosts_are_named_where_others_than_expected_took_part() -> None:
-    ten = [replace(LIST[0], rank=n, device=0, host=f"h{n}.site") for n in range(10)]
-    run = with_list(ten)
-    found = ranks(context(Expectation(nodes=2), run, nodes=10, ranks=10, nodes_given=True))
-    names = ", ".join(f"h{n}.site" for n in range(8))
-    assert (found.code, found.reason) == ("ranks.wrong_nodes", f"10 hosts took part, expected 2: {names}")
-    want = Expectation(hosts=[f"g{n}" for n in range(10)])
-    found = ranks(context(want, run, nodes=10, ranks=10))
-    assert (found.code, found.line) == ("ranks.other_hosts", 1)
-    assert found.reason.endswith("missing: " + ", ".join(f"g{n}" for n in range(8)))
-
-
 def test_hosts_are_compared_without_their_domain() -> None:
     assert checked(run_of(), hosts=["worker-0.site", "worker-1.site"]).status == "pass"
     assert checked(run_of(), hosts=["worker-0.site", "worker-2.site"]).code == "ranks.other_hosts"
@@ -146,16 +124,6 @@ def test_every_host_has_the_expected_ranks_and_not_only_the_first() -> None:
     moved = [*LIST[:15], replace(LIST[15], host="worker-2")]
     found = ranks(context(Expectation(gpus_per_node=8), with_list(moved), nodes=3, ranks=16))
     assert (found.code, found.reason) == ("ranks.wrong_per_node", "worker-1 has 7 ranks, expected 8")
-
-
-def test_a_host_with_more_or_fewer_ranks_than_expected_is_named() -> None:
-    moved = [*LIST[:7], replace(LIST[7], host="worker-1", device=8), *LIST[8:]]
-    check = checked(with_list(moved))
-    assert (check.code, check.reason, check.line) == (
-        "ranks.wrong_per_node",
-        "worker-0 has 7 ranks, expected 8",
-        1,
-    )
 
 
 SXM, MIG, PCIE = "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H100 PCIe"
@@ -179,6 +147,7 @@ OTHERS = [
         ("NVIDIA Graphics Device", "H100", "ranks.unknown_gpu"),
         ("", "H100", "ranks.unknown_gpu"),
         ("NVIDIA X1000 96GB", "X1000", "ranks.complete"),
+        ("AMD Radeon Graphics", "MI355X", "ranks.complete"),
         (SXM, "X1000", "ranks.other_gpu"),
         ("NVIDIA A100-SXM4-80GB", None, "ranks.complete"),
     ],
@@ -244,16 +213,6 @@ def test_busbw_is_that_of_16_ranks_within_what_both_values_were_rounded_by(
 
 
 # PERFORMANCE.md of nccl-tests.
-SHARE = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter", "hypercube")
-WHOLE = ("broadcast", "reduce", "sendrecv")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("all_reduce", 1.875), *((name, 0.9375) for name in SHARE), *((name, 1.0) for name in WHOLE)],
-)
-def test_busbw_is_algbw_by_the_factor_of_the_collective(name: str, expected: float) -> None:
-    assert factor(name, 16) == expected
 
 
 def test_the_factor_of_an_unknown_program_is_not_known() -> None:

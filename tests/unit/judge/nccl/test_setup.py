@@ -54,13 +54,6 @@ def used(evidence: Evidence, **want: str) -> Check:
     return plugin(context(Expectation(**want), evidence=evidence))  # type: ignore[arg-type]
 
 
-def test_where_no_plugin_is_expected_the_printed_one_is_reported() -> None:
-    evidence = printed(networks=said("IBext", 3), plugin_paths=said("/opt/net.so", 4))
-    assert used(evidence).reason == "no plugin given; the log has IBext at /opt/net.so"
-    assert used(evidence).line == 3
-    assert used(Evidence()).reason == "no plugin given; the log has none"
-
-
 @pytest.mark.parametrize(
     ("evidence", "code"),
     [
@@ -78,13 +71,6 @@ def test_the_expected_plugin_is_proved_by_its_name_or_by_an_edge(evidence: Evide
     assert (check.line is not None) == (bool(evidence.networks) or code == "plugin.other")
 
 
-def test_the_path_from_which_the_plugin_was_loaded_is_named_where_it_is_printed() -> None:
-    evidence = printed(networks=said("IBext", 3), plugin_paths=said("/opt/hpcx/net.so", 4))
-    check = used(evidence, require_plugin="IBext")
-    assert (check.reason, check.line) == ("IBext is used, from /opt/hpcx/net.so", 4)
-    assert used(printed(networks=said("IBext", 3)), require_plugin="IBext").line == 3
-
-
 def given(evidence: Evidence, **want: Any) -> Check:
     return topology_file(context(Expectation(**want), table([row(512 * MIB)], ranks=16), evidence=evidence))
 
@@ -99,11 +85,6 @@ SET: dict[str, Any] = {
 def set_on(*hosts: str) -> Evidence:
     """HOSTS that print the topology file."""
     return Evidence(**{**SET, "facts": {"NCCL_TOPO_FILE": {"/opt/topo.xml": set(hosts)}}})
-
-
-def test_without_an_expected_file_the_reason_still_says_which_one_was_set() -> None:
-    assert given(Evidence(**SET)).reason == "no file given; set: /opt/topo.xml"
-    assert given(Evidence()).reason == "no file given; none was set"
 
 
 @pytest.mark.parametrize(
@@ -148,12 +129,6 @@ def opened(
     """Code and line of `hcas_of`."""
     check = hcas_of(of_host, evidence, **want)
     return check.code, check.line
-
-
-def test_the_first_host_on_which_no_topology_file_is_known_to_be_set_is_named() -> None:
-    for host, silent in (("worker-0.local", "worker-1"), ("worker-9", "worker-0")):
-        reason = given(set_on(host), topology_file="/opt/topo.xml").reason
-        assert reason.startswith(f"{silent} does not print NCCL_TOPO_FILE")
 
 
 def hcas_of(of_host: dict[str, tuple[str, ...]], evidence: Evidence | None = None, **want: Any) -> Check:
@@ -205,10 +180,6 @@ def test_a_host_that_names_no_hca_is_not_known_to_have_any(
     of_host: dict[str, tuple[str, ...]], code: str
 ) -> None:
     assert opened(of_host)[0] == code
-
-
-def test_the_first_host_that_names_no_hca_is_named() -> None:
-    assert hcas_of({"worker-9": IB8}).reason == "no `NET/IB : Using` line of worker-0"
 
 
 @pytest.mark.parametrize(
@@ -280,20 +251,6 @@ def test_only_the_link_layer_of_hcas_that_carry_data_counts(
 ) -> None:
     layers = {"worker-0": "RIIIIIII", "worker-1": "RIIIIIII"}
     assert linked(layers, fabric, *devices).code == code
-
-
-def test_hosts_that_name_their_hcas_differently_are_a_note() -> None:
-    other = tuple(f"mlx5_{n}" for n in range(10, 18))
-    code, _ = opened({"worker-0": IB8, "worker-1": other})
-    assert code == "hcas.opened"
-    assert opened({"worker-0": IB8, "worker-1": other}, hcas=list(IB8))[0] == "hcas.other"
-
-
-@pytest.mark.parametrize(("found", "status"), [("IB", "pass"), ("RoCE", "fail")])
-def test_a_profile_says_which_link_layer_its_rails_have(found: str, status: str) -> None:
-    lines = [re.sub(r"(mlx5_[37]:1)/IB", rf"\1/{found}", line) for line in Made().lines()]
-    verdict = judge(lines, Expectation(profile="h100-ib-8x400", nodes=2))
-    assert verdict.check("hcas").status == status
 
 
 def test_hcas_that_nccl_joins_to_one_device_count_all() -> None:

@@ -105,18 +105,6 @@ def test_every_edge_between_hosts_is_of_the_expected_transport(
     assert (check.status, check.code) == (status, code), check.reason
 
 
-def test_the_edges_of_another_transport_are_counted_and_the_first_is_shown() -> None:
-    check = transport(of(printed({**DIRECT, "NET/MyOwn/0": 3})))
-    assert (check.reason, check.line) == ("3 edges use NET/MyOwn/N, expected gpudirect-rdma", 2)
-
-
-@pytest.mark.parametrize(
-    ("speaks", "missing"), [(False, "no NCCL line at all"), (True, "no `via NET/..` line")]
-)
-def test_a_log_without_edges_says_whether_nccl_printed_anything(speaks: bool, missing: str) -> None:
-    assert transport(of(Evidence(speaks=speaks))).reason.startswith(missing)
-
-
 @pytest.mark.parametrize(
     ("evidence", "status", "code"),
     [

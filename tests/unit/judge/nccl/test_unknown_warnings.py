@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
-from busbar.judge.nccl.log.patterns import Message, find_message
 from busbar.judge.nccl.report.terminal import summary
 from tests.unit.judge.nccl.logs import Made
 
@@ -23,12 +22,6 @@ def saying(*info: str) -> Verdict:
     made = Made()
     made.info = list(info)
     return judge(made.lines(), WANT)
-
-
-@pytest.mark.parametrize("time", ["", "[2026-05-05 06:16:47] ", "2026-05-05 06:16:47 "])
-def test_a_time_behind_the_process_of_a_message_hides_nothing(time: str) -> None:
-    head = f"{PROCESS}{time}init.cc:99 NCCL WARN "
-    assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "40")
 
 
 @BOUNDED
@@ -52,12 +45,6 @@ def test_a_device_without_gpudirect_rdma_contradicts_its_edges(device: int, host
 )
 def test_a_message_that_contradicts_nothing_changes_nothing(line: str) -> None:
     assert saying(f"{PROCESS}NCCL INFO {line}").reasons == []
-
-
-@BOUNDED
-@given(st.sampled_from(["Initialized NET plugin Socket", "Assigned NET plugin Socket to comm"]))
-def test_one_process_on_tcp_fails_the_log(line: str) -> None:
-    assert saying(f"{PROCESS}NCCL INFO {line}").check("transport").code == "transport.socket_network"
 
 
 @BOUNDED
