@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 NAMES = ("B", "KiB", "MiB", "GiB", "TiB")
 PERCENT_LIMIT = 2.0  # a fraction from here on is printed as a multiple
 
@@ -29,7 +27,9 @@ def exact(value: int) -> str:
 
 def rate(value: float | None) -> str:
     """GB/s for a column: two decimals as nccl-tests prints, below 1 three digits (0.0182); None is -."""
-    return "-" if value is None else f"{value:.{_decimals(value)}f}"
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if abs(value) >= 1 else max(f"{value:.2f}", f"{value:.3g}", key=len)
 
 
 def gbps(value: float) -> str:
@@ -58,16 +58,5 @@ def compared(value: float, expected: float) -> str:
 
 def duration(us: float) -> str:
     """Microseconds in the unit that reads best."""
-    for limit, divisor, unit in ((1e3, 1, "us"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
-        if us < limit:
-            return f"{us / divisor:.4g} {unit}"
-    return f"{us} us"
-
-
-def _decimals(value: float) -> int:
-    """Number of decimals: two, or more for three digits of a small value."""
-    if value == 0 or not math.isfinite(value) or abs(value) >= 1:
-        return 2
-    digits = f"{value:.2e}".partition("e")  # 1.82e-02
-    zeros = -int(digits[2])
-    return max(2, zeros + 2 - (len(digits[0]) - len(digits[0].rstrip("0"))))
+    divisor, unit = (1, "us") if us < 1e3 else (1e3, "ms") if us < 1e6 else (1e6, "s")
+    return f"{us / divisor:.4g} {unit}"
