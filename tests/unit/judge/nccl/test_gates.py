@@ -183,6 +183,12 @@ def test_both_of_two_messages_in_one_line_are_read() -> None:
     assert with_lines(f"{EDGE}/IB/1/GDRDMA{error}").check("warnings").code == "warnings.known_failure"
 
 
+def test_a_damaged_message_inside_another_proves_nothing() -> None:
+    inside = "worker-1:40:99 [6] NCC INFO Using network IB"
+    verdict = with_lines(f"worker-0:40:90 [0] NCCL INFO comm 0x5 {inside}")
+    assert verdict.check("transport").code == "transport.unread_message"
+
+
 @pytest.mark.parametrize("transport", ["/IB/1/GDRDMA_OFF", "/IB/1/GDRDMA/x", "/IB", " IB 1"])
 def test_an_edge_in_an_unknown_form_proves_nothing(transport: str) -> None:
     verdict = with_lines(f"{EDGE}{transport}", f"{EDGE}{transport}".replace("[send]", "[receive]"))

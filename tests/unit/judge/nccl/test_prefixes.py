@@ -108,6 +108,19 @@ def test_a_row_with_statistics_is_put_together_again_also_without_its_header(cut
     assert (len(run.rows), run.damaged, run.orphans) == (5, 0, 0)
 
 
+def test_a_row_of_one_half_before_the_numbers_of_two_is_damage() -> None:
+    log = Made().lines()
+    at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
+    words = log[at].split()
+    log[at : at + 1] = [" ".join(words[:9]), " ".join(words[5:])]
+    assert judge(log, WANT).check("completeness").code == "completeness.damaged"
+
+
+def test_arguments_that_stand_twice_before_a_table_are_of_two_programs() -> None:
+    log = [line for each in Made().lines() for line in ([each] * 2 if "nThread" in each else [each])]
+    assert judge(log, WANT).check("ranks").code == "ranks.several_programs"
+
+
 def test_a_row_behind_the_summary_is_counted() -> None:
     log = Made().lines()
     rows = [line for line in log if line.lstrip()[:1].isdigit()]

@@ -97,7 +97,7 @@ PREFIXES: dict[str, Callable[[int], str]] = {
     "seconds": lambda n: f"17252640{n:02d}.123456 ",
     "compose": lambda _: "worker-0  | ",
     "pdsh twice": lambda _: "10.0.0.7: 10.0.0.7: ",
-    "srun": lambda _: "0: ",
+    "srun": lambda n: f"{n}: ",
 }
 
 
