@@ -62,33 +62,6 @@ def test_noise_of_a_healthy_run_is_no_failure(seed: int) -> None:
 
 
 @BOUNDED
-@given(
-    size=st.sampled_from(LARGE[1:]),
-    half=st.sampled_from([(0,), (1,), (0, 1)]),
-    factor=st.floats(0.05, 0.82) | st.floats(1.3, 9.0),
-)
-def test_a_dip_or_a_jump_above_64_mib_is_refused_and_its_size_named(
-    size: int, half: tuple[int, ...], factor: float
-) -> None:
-    verdict = judged({(size, h): factor for h in half})
-    assert not verdict.passed
-    assert any(exact(size) in reason for reason in verdict.reasons), verdict.reasons
-
-
-@BOUNDED
-@given(size=st.sampled_from(SMALL), half=st.integers(0, 1), factor=st.floats(0.02, 0.45))
-def test_a_small_message_that_is_too_fast_is_refused_and_its_size_named(
-    size: int, half: int, factor: float
-) -> None:
-    natural = {s: 30.0 + s * 1.875 / 390_000 for s in SIZES}
-    before = min(natural[s] for s in SIZES[SIZES.index(size) - 3 : SIZES.index(size)])
-    verdict = judged({(size, half): natural[size] / (factor * before)})
-    assert not verdict.passed
-    assert verdict.check("stability").code == "stability.latency"
-    assert exact(size) in verdict.check("stability").reason
-
-
-@BOUNDED
 @given(factor=st.floats(1.15, 4.0))
 def test_a_last_size_that_alone_is_fast_proves_no_bandwidth(factor: float) -> None:
     """Half of line rate everywhere, but for the row that is judged."""

@@ -20,30 +20,6 @@ from tests.unit.judge.nccl.tables import MIB, measurement, row, table
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=15)
-TAGS = st.sampled_from(
-    [
-        "[1,{rank}]<stdout>:",
-        "[1,{rank}]<stdout>: ",
-        "[1,{rank}][worker-0:57]<stdout>: ",
-        "[prterun-launcher-19@1,{rank}]<stdout>: ",
-        "[prterun-launcher-19@1,{rank}][worker-0.nccl.svc:57]<stdout>: ",
-        "[{rank}]<stdout>: ",
-    ]
-)
-
-
-@BOUNDED
-@given(tag=TAGS, cut=st.integers(0, 9), rank=st.integers(0, 4095))
-def test_a_tag_inside_a_row_changes_nothing(tag: str, cut: int, rank: int) -> None:
-    tag = tag.format(rank=rank)
-
-    def tagged(line: str) -> str:
-        if not line.lstrip()[:1].isdigit():
-            return tag + line
-        words = line.split()
-        return f"{tag}{'  '.join(words[: cut + 1])}{tag}  {'  '.join(words[cut + 1 :])}"
-
-    assert judge([tagged(line) for line in Made().lines()], WANT).reasons == []
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,11 @@ def test_a_warning_is_no_cause_where_rows_were_measured_and_nothing_failed() -> 
         ),
         ("[rank2]: Cuda failure 802 'system not yet initialized'", "gpu-system-not-ready"),
         (
+            "gpu-2:1782:1782 [0] tuning/tuning.cc:327 (ncclTuningCompute) NCCL WARN No algorithm/protocol "
+            "nor symKernelId available for function AllReduce",
+            "unknown-algorithm",
+        ),
+        (
             "gpu2-ru7:2143:2561 [1] include/shm.h:28 NCCL WARN "
             "Call to posix_fallocate failed : No space left on device",
             "shm-too-small",
