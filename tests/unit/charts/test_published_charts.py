@@ -63,9 +63,7 @@ def test_a_misspelt_key_would_be_found(chart: str, version: str) -> None:
 
 
 @pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
-def test_every_value_in_helm_values_differs_from_the_default_of_some_pinned_version(
-    chart: str, version: str
-) -> None:
+def test_each_of_our_values_differs_from_a_default_of_a_pinned_version(chart: str, version: str) -> None:
     ours = operators.load(HELM_VALUES, chart)
     repeated = [
         set(same_as_default(ours, published_values(chart, other)))

@@ -78,7 +78,7 @@ def rows(
     return [*found.fixes("dev")], [(each.host, each.what) for each in found.drift]
 
 
-def test_a_changed_object_is_converged_and_what_does_not_work_has_its_own_fix(
+def test_a_changed_object_is_converged_and_what_fails_has_its_own_fix(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fixes, found = rows(monkeypatch, PATCHED, REFUSED)
@@ -106,9 +106,7 @@ def test_without_an_answer_nothing_is_verified(monkeypatch: pytest.MonkeyPatch) 
     assert what == "it cannot be compared: GET /x: connection refused"
 
 
-def test_a_stack_that_has_installed_nothing_or_whose_cluster_is_gone_is_not_verified(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stack_without_releases_or_cluster_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows(monkeypatch, resources=[]) == (
         ["cluster: busbar up dev"],
         [("cluster", "this stack has installed nothing")],

@@ -101,9 +101,7 @@ def test_every_command_that_asks_takes_the_answer_in_one_way(words: str) -> None
     assert options((words,), "yes") == ["--yes", "-y"]
 
 
-def test_the_project_option_finds_a_stack_from_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_option_finds_a_stack_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     (site / "below").mkdir(parents=True)
     elsewhere.mkdir()
@@ -178,16 +176,12 @@ def test_every_error_is_one_line_with_one_prefix(run: Run, words: tuple[str, ...
 
 
 @pytest.mark.parametrize("words", ON_A_STACK, ids=" ".join)
-def test_every_command_exits_with_64_for_a_stack_that_does_not_exist(
-    run: Run, words: tuple[str, ...]
-) -> None:
+def test_every_command_exits_with_64_where_there_is_no_stack(run: Run, words: tuple[str, ...]) -> None:
     code, _, said = run(*words, "nosuch", *filter(None, [NEEDED.get(words[-1])]))
     assert code == 64 and "Pulumi.nosuch.yaml" in said
 
 
-def test_a_command_that_reads_stdin_does_not_wait_at_a_terminal(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_does_not_wait_for_stdin_at_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     code, _, error = run("preflight")
     assert code == 64 and error.startswith("error: Missing argument 'STACK'")
@@ -211,9 +205,7 @@ def test_without_arguments_the_help_is_shown(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "preview", "destroy", "status"])
-def test_the_help_of_a_command_on_a_stack_has_its_gate_and_what_it_does_by_default(
-    run: Run, command: str
-) -> None:
+def test_the_help_of_a_command_on_a_stack_has_its_gate_and_its_defaults(run: Run, command: str) -> None:
     _, printed, _ = run(command, "--help", COLUMNS="200")
     assert ("gate" in printed) is (command in ("up", "status")), "only these read a verdict"
     at_once = "default: 50" in printed and "PULUMI_PARALLEL" in printed

@@ -28,9 +28,7 @@ def test_a_site_is_written_once_and_no_file_of_it_again(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "Pulumi.yaml").read_text() == "mine"
 
 
-def test_a_site_keeps_its_kubeconfig_out_of_git_and_is_the_project_whose_keys_busbar_reads(
-    tmp_path: Path,
-) -> None:
+def test_a_site_keeps_its_kubeconfig_out_of_git_and_has_the_project_of_busbar(tmp_path: Path) -> None:
     assert init(str(tmp_path)).exit_code == 0
     ignored = (tmp_path / ".gitignore").read_text().split()
     assert ignored == [".venv/", ".busbar/", "__pycache__/", "busbar-support-*.tar.gz"]

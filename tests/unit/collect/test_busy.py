@@ -224,7 +224,7 @@ OWN = {"namespace": JOB["metadata"]["namespace"], "labels": {mpijob.JOB_LABEL: J
     ],
     ids=["of others", "of idle nodes", "the job's own", "beside what the job needs"],
 )
-def test_gpus_are_held_by_pods_of_others_that_leave_less_than_the_job_needs(
+def test_gpus_are_held_where_less_is_left_than_the_job_needs(
     gpus: int, pod: dict[str, Any], is_held: bool
 ) -> None:
     site = Site(WAIT)
@@ -314,9 +314,7 @@ def test_a_suspended_job_runs_when_the_command_is_repeated_and_the_gpus_are_free
 
 @pytest.mark.parametrize("conditions", [[], [{"type": "Succeeded", "status": "True"}]])
 @pytest.mark.parametrize("policy", [WAIT, KEEP])
-def test_a_job_that_has_run_is_collected_whatever_holds_the_gpus_now(
-    policy: WhenBusy, conditions: list[JsonObject]
-) -> None:
+def test_a_job_that_has_run_is_collected_in_any_case(policy: WhenBusy, conditions: list[JsonObject]) -> None:
     site = Site(policy)
     site.train("llama-0")
     site.objects[site.pods] = [pod("l", "launcher", phase="Succeeded")]

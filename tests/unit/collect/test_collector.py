@@ -129,7 +129,7 @@ def test_record_and_verdict_are_in_the_cluster_beside_the_log_and_for_the_output
         ("", "Warning", "NcclUnknown", "of pool h100 on 2 nodes: unknown; source: the log is empty"),
     ],
 )
-def test_a_verdict_is_an_event_on_each_node_that_was_measured(
+def test_a_verdict_is_an_event_on_each_node(
     log: str, kind: str, reason: str, says: str, tmp_path: Path
 ) -> None:
     api = finished(log)
@@ -140,9 +140,7 @@ def test_a_verdict_is_an_event_on_each_node_that_was_measured(
     assert says in found[0]["message"]
 
 
-def test_the_record_says_what_was_expected_how_the_job_ended_and_what_the_log_says_was_run(
-    tmp_path: Path,
-) -> None:
+def test_the_record_says_what_was_expected_how_it_ended_and_what_was_run(tmp_path: Path) -> None:
     record = found(finished(), tmp_path).record
     assert record and record.expectation == spec(tmp_path).expectation
     assert (record.outcome.succeeded, record.complete) == (True, True)
@@ -174,9 +172,7 @@ def test_a_run_on_a_cluster_of_others_has_its_record_beside_the_log_only(tmp_pat
     assert (api.created, Archive(tmp_path).record()["kind"]) == ([], "run")
 
 
-def test_a_verdict_that_is_stored_already_is_returned_with_its_record_and_the_log_is_not_read_again(
-    tmp_path: Path,
-) -> None:
+def test_a_stored_verdict_is_returned_with_its_record_and_no_log_is_read(tmp_path: Path) -> None:
     api, other = finished(), tmp_path / "another machine"
     first, again = found(api, tmp_path / "here"), found(api, other)
     assert first.record and again.record
@@ -280,9 +276,7 @@ def test_without_any_verdict_the_log_is_read_and_a_missing_job_is_unknown(tmp_pa
     assert (verdict["verdict"], verdict["reasons"]) == ("unknown", ["job: MPIJob ns/nccl does not exist"])
 
 
-def test_another_expectation_judges_the_same_log_again_without_the_cluster_running_anything(
-    tmp_path: Path,
-) -> None:
+def test_another_expectation_judges_the_same_log_again_and_runs_nothing(tmp_path: Path) -> None:
     api = finished()
     run(api, spec(tmp_path))
     stricter = run(api, spec(tmp_path, expected_busbw_gbps=100.0))
@@ -329,7 +323,7 @@ def with_a_gap(log: str) -> Cluster:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_a_reconnection_without_overlap_is_a_pass_only_where_the_launcher_has_counted_its_lines(
+def test_lines_that_may_be_missing_are_no_pass_unless_they_were_counted(
     tmp_path: Path, counted: bool
 ) -> None:
     verdict = run(with_a_gap(launcher_log.text(counted=counted)), spec(tmp_path))
@@ -406,9 +400,7 @@ def test_a_killed_collection_leaves_the_former_log_and_the_next_one_finishes(tmp
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
 
-def test_a_verdict_on_part_of_a_log_is_not_final_so_that_the_next_run_reads_the_rest(
-    tmp_path: Path,
-) -> None:
+def test_a_verdict_on_part_of_a_log_is_not_final(tmp_path: Path) -> None:
     api = finished(launcher_log.text()[:500])
     assert not run(api, spec(tmp_path))["passed"]
     api.logs = [serving(launcher_log.text())]
@@ -431,9 +423,7 @@ def test_a_job_whose_end_nobody_recorded_is_unknown_and_suspended(tmp_path: Path
     assert 60 <= clock.time < 65
 
 
-def test_a_launcher_that_is_deleted_while_its_log_is_read_is_unknown_without_waiting_for_its_end(
-    tmp_path: Path,
-) -> None:
+def test_a_launcher_that_is_deleted_is_unknown_and_not_waited_for(tmp_path: Path) -> None:
     clock, api = Clock(), finished(condition="Running")
     del api.objects[LAUNCHER]
     verdict = run(api, spec(tmp_path), clock)

@@ -101,9 +101,7 @@ SCRIPT = "exec: /bin/bash: no such file"
         (Cluster(), 0, "MPIJob ns/nccl does not exist"),
     ],
 )
-def test_a_job_that_cannot_start_ends_the_wait_with_its_reasons(
-    api: Cluster, seconds: int, reasons: str
-) -> None:
+def test_a_job_that_cannot_start_ends_the_wait_and_says_why(api: Cluster, seconds: int, reasons: str) -> None:
     clock = Clock()
     with pytest.raises(JobNeverStarted, match=reasons):
         watch(api, clock).first_pod()
@@ -143,9 +141,7 @@ EVENTS_OF_JOB = [
         ({EVENTS: EVENTS_OF_JOB}, "nccl-launcher: FailedCreate: quota"),
     ],
 )
-def test_a_failed_job_ends_with_its_reason_and_what_its_pods_and_events_say(
-    found: dict[str, Any], reason: str
-) -> None:
+def test_a_failed_job_has_the_reasons_of_its_pods_and_events(found: dict[str, Any], reason: str) -> None:
     api = world(job=LIMIT)
     api.objects |= found
     outcome = watch(api).outcome()

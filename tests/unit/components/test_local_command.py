@@ -11,7 +11,7 @@ import pytest
 from busbar.components.engine.local_command import busbar_command
 
 
-def test_an_interpreter_inside_the_project_is_written_relative_to_it(
+def test_the_path_of_the_project_s_interpreter_is_relative(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -19,9 +19,7 @@ def test_an_interpreter_inside_the_project_is_written_relative_to_it(
     assert shlex.split(busbar_command("preflight")) == ["./.venv/bin/python", "-m", "busbar", "preflight"]
 
 
-def test_an_interpreter_outside_the_project_is_written_in_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_path_of_another_interpreter_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))

@@ -43,10 +43,7 @@ def of_prod(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig_is_a_warning(
-    of_workers: Exception | None,
-    of_servers: Exception | None,
-    fails: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    of_workers: Exception | None, of_servers: Exception | None, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ask(*_: Any, **__: Any) -> batches.Nodes:
         if of_workers:
@@ -71,9 +68,7 @@ def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig
     assert [*said, *([str(caught.value)] if caught else [])] == [f"{text}{fix}"]
 
 
-def test_releases_that_cannot_be_asked_for_fail_the_update_with_the_same_fix(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_releases_that_cannot_be_listed_fail_the_update_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*_: Any) -> list[Any]:
         raise ApiError("GET /api/v1/secrets", None, "no answer")
 
@@ -83,9 +78,7 @@ def test_releases_that_cannot_be_asked_for_fail_the_update_with_the_same_fix(
         asyncio.run(helm._fail_unless_installed("a kubeconfig", [], None))
 
 
-def test_a_cluster_that_was_made_anew_fails_the_update_with_the_fix_of_verify(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_that_was_made_anew_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*_: Any, **__: Any) -> batches.Nodes:
         raise TimedOut(20, "no answer", UnknownAuthority("GET /api/v1/nodes", None, "self-signed"))
 
@@ -95,9 +88,7 @@ def test_a_cluster_that_was_made_anew_fails_the_update_with_the_fix_of_verify(
         asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
 
 
-def test_a_cluster_that_does_not_work_fails_the_update_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_that_does_not_work_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
     monkeypatch.setattr(batches, "ask", lambda *_, **__: ready)
     monkeypatch.setattr(nodes, "ask_servers", lambda *_: [])
@@ -134,9 +125,7 @@ DRAINED = ["w-1 drained by the scheduler: restart of K3s", "w-1 cordoned", "app 
 BACK = ["w-1 uncordoned", "w-1 back in the scheduler"]
 
 
-def test_a_worker_whose_agent_has_to_restart_is_drained_once_and_put_back_after_its_second_run(
-    cluster: Nodes,
-) -> None:
+def test_a_worker_whose_agent_has_to_restart_is_drained_once_and_put_back(cluster: Nodes) -> None:
     binding = hooks()
     called(binding.before_update[0])
     assert called(binding.on_error[0], ASKS) is True

@@ -149,9 +149,7 @@ def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:
         ("busbar-network-operator-hcas", {"network_operator": {"selectors": {"pfNames": ["ib0"]}}}),
     ],
 )
-def test_a_changed_chart_or_policy_repeats_the_wait_for_its_devices(
-    run: Run, wait: str, changes: dict[str, Any]
-) -> None:
+def test_another_chart_or_policy_is_waited_for_again(run: Run, wait: str, changes: dict[str, Any]) -> None:
     assert program(**changes).named(wait).inputs["triggers"] != run.named(wait).inputs["triggers"]
 
 

@@ -36,7 +36,7 @@ def call(hooks: list[Callable[[Any], Any]] | None) -> None:
     asyncio.run(hook(None))
 
 
-def test_an_installation_is_preceded_by_the_repair_of_its_release(
+def test_a_release_is_repaired_before_its_installation(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
@@ -46,7 +46,7 @@ def test_an_installation_is_preceded_by_the_repair_of_its_release(
     assert warnings == []
 
 
-def test_what_was_recovered_before_an_upgrade_is_a_warning(
+def test_a_recovery_before_an_upgrade_is_a_warning(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "before_upgrade", lambda api, name, where: f"{api} {name} {where}")
@@ -79,7 +79,7 @@ def failed(*errors: str) -> bool:
     return bool(asyncio.run(on_error(args)))
 
 
-def test_a_failed_installation_names_hook_jobs_and_is_not_repeated(
+def test_a_failed_installation_names_its_hook_jobs(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "hook_job_problems", lambda api, where: [f"{api} {where}: no node"])
@@ -113,9 +113,7 @@ def test_an_installation_is_repeated_when_all_servers_know_the_kinds_that_one_di
     assert not failed(*[UNKNOWN] * 4), "three more attempts"
 
 
-def test_plain_pulumi_up_does_not_upgrade_over_a_major_release_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pulumi_up_does_not_upgrade_over_a_major_release_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulumi, "get_stack", lambda: "prod")
     check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.4.2"), deployed("26.1.2"))
     with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2.* with: busbar up prod$"):

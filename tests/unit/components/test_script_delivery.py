@@ -86,7 +86,7 @@ def test_a_host_without_its_script_is_given_it_and_asked_again(tmp_path: Path, w
         [],
     ],
 )
-def test_any_other_failure_and_a_second_one_stand(
+def test_another_failure_or_a_second_one_stands(
     tmp_path: Path, warnings: list[str], errors: list[str]
 ) -> None:
     assert retried(tmp_path, errors) == (False, [])

@@ -149,9 +149,7 @@ WRONG += [(path, "", *INJECTIONS) for path in STRICT_TEXTS]
     [(path, message, value) for path, message, *values in WRONG for value in values],
     ids=lambda each: repr(each)[:60],
 )
-def test_an_invalid_value_is_named_with_its_path_and_what_is_expected(
-    path: str, message: str, value: Any
-) -> None:
+def test_an_invalid_value_is_named_with_path_and_expectation(path: str, message: str, value: Any) -> None:
     sections = TWO if "virtual_ip" in path else ONE
     found = [each for each in findings(edited({path: value}, **sections)) if each.startswith(path)]
     assert len(found) == 1
@@ -547,9 +545,7 @@ def test_a_checksums_file_names_every_image_archive_without_a_checksum(tmp_path:
     assert load(data, root=tmp_path)
 
 
-def test_a_line_of_a_checksums_file_that_is_none_is_named_and_shown_up_to_80_characters(
-    tmp_path: Path,
-) -> None:
+def test_a_wrong_line_of_a_checksums_file_is_named_and_cut_after_80_characters(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(f"# of release 1\n\n{'A' * 64} *bin/k3s\n{'x' * 100}\n")
     assert findings(site(k3s={"checksums_file": "sums.txt"}), root=tmp_path) == [
         f"k3s.checksums_file: line 4 of 'sums.txt' is not in the format of sha256sum: '{'x' * 80}'"

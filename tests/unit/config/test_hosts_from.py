@@ -130,9 +130,7 @@ def test_hosts_in_the_stack_file_and_a_list_exclude_each_other(tmp_path: Path) -
         ),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused_with_its_place(
-    tmp_path: Path, text: str | None, said: str
-) -> None:
+def test_a_list_of_hosts_is_refused_with_the_place(tmp_path: Path, text: str | None, said: str) -> None:
     assert messages(tmp_path, text)[0] == said
 
 

@@ -221,7 +221,7 @@ def test_a_number_that_readers_change_is_an_error_with_its_line(
     assert says in result.stdout, result.stdout
 
 
-def test_in_a_site_the_file_of_each_project_is_checked(
+def test_of_a_site_the_file_of_each_project_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("training", "other"):

@@ -116,9 +116,7 @@ def test_a_policy_names_the_parts_that_are_not_ready_and_none_that_it_leaves_out
     ("observed", "ready", "remark"),
     [(3, True, ""), (2, False, "; the operator has not processed its last change")],
 )
-def test_a_policy_is_ready_when_its_conditions_are_about_its_generation(
-    observed: int, ready: bool, remark: str
-) -> None:
+def test_a_policy_is_ready_with_conditions_of_its_generation(observed: int, ready: bool, remark: str) -> None:
     # As the Network Operator 26.7 leaves it when all runs.
     reasons = {"SRIOVDevicePluginReady": "ComponentReady", "Ready": "AllComponentsReady"}
     conditions = [
@@ -156,9 +154,7 @@ def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
         ({"pci-15b3.present": "true", "operator.mofed.wait": "true"}, "operator.mofed.wait=false"),
     ],
 )
-def test_a_node_without_devices_is_told_the_labels_that_it_lacks(
-    labels: dict[str, str], lacking: str
-) -> None:
+def test_a_node_without_devices_has_the_labels_named_it_lacks(labels: dict[str, str], lacking: str) -> None:
     needs = spec(nodes={"w1": 8}, labels={"pci-15b3.present": "true", "operator.mofed.wait": "false"})
     labelled = {"metadata": {"name": "w1", "labels": labels}}
     [found] = shortfalls([node("w1") | labelled], needs)

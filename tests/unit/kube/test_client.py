@@ -48,9 +48,7 @@ def test_a_deletion_names_what_the_object_must_still_be(server: Server) -> None:
     ("code", "kinds"),
     [(404, {"not_found"}), (409, {"conflict"}), (403, set()), (429, {"transient"}), (503, {"transient"})],
 )
-def test_a_refusal_carries_the_servers_reason_and_whether_it_may_pass(
-    server: Server, code: int, kinds: set[str]
-) -> None:
+def test_a_refusal_has_the_servers_reason_and_kind(server: Server, code: int, kinds: set[str]) -> None:
     server.answers = [status(code, b'{"kind":"Status","message":"because of this"}')]
     with pytest.raises(ApiError, match=f"GET /x: HTTP {code}: because of this") as failure:
         RestApi(server.kubeconfig).get("/x")
@@ -75,9 +73,7 @@ def test_a_refused_change_is_sent_once(server: Server, method: str, body: list[A
     assert len(server.requests) == 1
 
 
-def test_a_long_wait_that_a_server_asks_for_is_cut_short(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_wait_that_is_asked_for_is_cut_short(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", waited.append)
     server.answers = [status(503, b"{}", {"Retry-After": "3600"})] * 50
@@ -127,9 +123,7 @@ def test_a_name_that_nobody_knows_has_a_fix(server: Server) -> None:
     assert unreached(unknown).fix == "check the name in `server:` of the kubeconfig"
 
 
-def test_an_api_that_accepts_and_never_answers_has_a_fix(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_api_that_accepts_and_is_silent_has_a_fix(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RestApi, "timeout_seconds", 0.3)
     read = threading.Event()
     server.answers = [lambda _: (read.wait(30), None)[1]]
@@ -184,9 +178,7 @@ def test_a_kubeconfig_is_taken_from_the_secret_variable_before_the_file(server: 
     assert client.connect(environment).server.endswith(str(server.http.server_port))
 
 
-def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_certificate_of_another_authority_is_not_trusted(server: Server, tmp_path: Path) -> None:
     server.secure(self_signed(tmp_path))
     with pytest.raises(client.UnknownAuthority, match=r"CERTIFICATE_VERIFY_FAILED") as failure:
         RestApi(server.kubeconfig).get("/x")

@@ -119,9 +119,7 @@ def test_the_result_in_the_state_stays_where_the_job_is_gone(
         assert "does not exist" in json.loads(done.stdout)["reasons"][0]
 
 
-def test_a_verdict_that_stays_is_printed_as_it_was(
-    cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_verdict_is_printed(cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(*_: Any, **__: Any) -> None:
         raise Kept({"format": 3, "verdict": "pass", "kept": True})
 

@@ -130,9 +130,7 @@ def repair(what: str) -> str:
         (404, 'namespaces "busbar-validation" not found', NO_NAMESPACE),
     ],
 )
-def test_what_keeps_pods_from_being_admitted_is_named_with_its_object(
-    status: int, reason: str, fix: str
-) -> None:
+def test_what_keeps_pods_out_is_named_with_its_object(status: int, reason: str, fix: str) -> None:
     api = Server()
     api.refusals[PODS] = ApiError("POST pods", status, reason)
     assert found(api) == [(f"a Pod in namespace busbar-validation is not admitted: {reason}", fix)]
@@ -149,9 +147,7 @@ def test_a_webhook_that_refuses_everything_is_named_once_more_for_leases() -> No
     ]
 
 
-def test_the_end_of_an_update_waits_for_what_a_restarted_server_needs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_update_waits_for_what_a_restarted_server_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     api, clock, cluster = Server(), Clock(), config.load(site(), root=Path())
     monkeypatch.setattr(health, "RestApi", lambda _: api)
     api.objects[LEASES] = []

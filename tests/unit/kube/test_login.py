@@ -83,9 +83,7 @@ def test_a_plugin_gives_the_token_once_until_it_expires(server: Server, plugin: 
     assert len(plugin.calls) == 1
 
 
-def test_a_token_that_is_about_to_expire_is_replaced_before_the_next_request(
-    server: Server, plugin: Plugin
-) -> None:
+def test_a_token_that_is_about_to_expire_is_replaced_in_time(server: Server, plugin: Plugin) -> None:
     plugin.answers({"token": "one", "expirationTimestamp": in_seconds(60)}, {"token": "two"})
     server.answers = [status(200)]
     RestApi(server.kubeconfig_of(plugin.user)).get("/x")
@@ -237,9 +235,7 @@ def tunnel(request: BaseHTTPRequestHandler) -> None:
                 ends[each].sendall(data)
 
 
-def test_a_proxy_of_the_kubeconfig_is_used_and_the_name_behind_it_is_checked(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_proxy_is_used_and_the_name_behind_it_is_checked(server: Server, tmp_path: Path) -> None:
     serving = self_signed(tmp_path, "api.example")
     server.secure(serving)
     cluster = {"certificate-authority": str(serving)}

@@ -77,9 +77,7 @@ def test_a_cordon_of_ours_ends_whatever_the_api_has_kept_about_it(cluster: Nodes
 
 @pytest.mark.parametrize(("first", "last"), [(DRAINED, QUARANTINE), (QUARANTINE, DRAINED)])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_with_two_notes_the_cordon_ends_with_the_last_one(
-    cluster: Nodes, first: str, last: str, in_order: bool
-) -> None:
+def test_a_cordon_ends_with_the_last_note(cluster: Nodes, first: str, last: str, in_order: bool) -> None:
     out(cluster, first)
     out(cluster, last)
     ending = (first, last) if in_order else (last, first)

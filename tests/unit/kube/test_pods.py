@@ -30,9 +30,7 @@ def test_a_healthy_or_starting_pod_has_no_issues() -> None:
         ("InvalidImageName", True, False),
     ],
 )
-def test_a_reason_to_wait_is_judged_by_whether_waiting_can_help(
-    reason: str, permanent: bool, persistent: bool
-) -> None:
+def test_a_reason_to_wait_says_whether_waiting_helps(reason: str, permanent: bool, persistent: bool) -> None:
     (issue,) = issues_of(pod("a", phase="Pending", containerStatuses=[waiting(reason, "why")]))
     assert (issue.permanent, issue.persistent) == (permanent, persistent)
     assert str(issue) == f"a: {reason}: container nccl: why"

@@ -96,9 +96,7 @@ def test_a_release_that_is_not_installed_ends_the_wait_at_once(api: Cluster) -> 
 
 
 @pytest.mark.parametrize("left", ["nobody", "operator-1-x", "operator-3-x", "operator-2-x"])
-def test_a_lease_that_no_lasting_pod_of_the_current_replica_set_holds_is_named(
-    api: Cluster, left: str
-) -> None:
+def test_a_lease_that_no_current_pod_of_the_operator_holds_is_named(api: Cluster, left: str) -> None:
     api.objects[LEASE] = {"spec": {}} if left == "nobody" else made.held_by(left)
     api.objects[f"{PODS}/operator-2-x"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     waits = f"lease 53822513.nvidia.com, to be taken by the current pod of the operator (held by {left}"
@@ -161,9 +159,7 @@ OF_W2: dict[str, list[JsonObject]] = {
 
 
 @pytest.mark.parametrize("of_w2", OF_W2.values(), ids=OF_W2)
-def test_a_node_without_an_available_pod_of_the_current_revision_is_named(
-    api: Cluster, of_w2: list[JsonObject]
-) -> None:
+def test_a_node_without_an_available_current_pod_is_named(api: Cluster, of_w2: list[JsonObject]) -> None:
     others = [each for each in api.objects[PODS] if each["metadata"]["name"] != f"{made.GPU_PLUGIN}-w2"]
     api.objects[PODS] = [*others, *of_w2]
     assert f"waiting for DaemonSet {PLUGIN} on w2" in pending(api)

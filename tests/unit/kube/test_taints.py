@@ -70,9 +70,7 @@ def test_a_quarantine_and_its_end_are_told_once_by_events_and_to_schedulers(clus
     assert told(cluster) == ["w-1 drained by the scheduler: quarantine: fan", "w-1 back in the scheduler"]
 
 
-def test_a_quarantine_that_stays_keeps_its_time_and_one_with_another_reason_gets_a_new_one(
-    cluster: Nodes,
-) -> None:
+def test_a_quarantine_keeps_its_time_until_it_has_another_reason(cluster: Nodes) -> None:
     before = Note("rail 3 slow", since="2026-01-01T00:00:00+00:00")
     quarantine(cluster, before.why)
     cluster.objects[f"{NODES}/w-1"]["metadata"]["annotations"]["busbar/quarantine"] = before.text
@@ -115,9 +113,7 @@ def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (True, "fan")
 
 
-def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_where_somebody_ended_it(
-    cluster: Nodes,
-) -> None:
+def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_if_it_was_ended(cluster: Nodes) -> None:
     quarantine(cluster, "fan")
     assert with_cordon(cluster, "fan") == ["w-1"]
     cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = False
@@ -182,9 +178,7 @@ def label(cluster: Nodes, *labels: str) -> dict[str, str]:
     return found
 
 
-def test_labels_that_change_after_registration_arrive_at_the_node_and_those_of_others_stay(
-    cluster: Nodes,
-) -> None:
+def test_labels_that_change_later_arrive_at_the_node_and_others_stay(cluster: Nodes) -> None:
     own = cluster.objects[f"{NODES}/w-1"]["metadata"]["labels"]
     own["site"] = "x"
     assert label(cluster, "zone=a", "rack=") == {"site": "x", "zone": "a", "rack": ""}

@@ -105,7 +105,7 @@ def names(found: Needs, kind: str) -> list[str]:
     return [each.name for each in found.artifacts if each.kind == kind]
 
 
-def test_the_images_of_a_chart_on_this_machine_are_those_of_its_values_and_subcharts(
+def test_the_images_of_a_local_chart_are_those_of_its_values_and_subcharts(
     chart: str, tmp_path: Path
 ) -> None:
     found = of(tmp_path, gpu_operator={"chart": chart}, validation={"enabled": False})

@@ -60,8 +60,6 @@ def test_where_the_kernel_does_not_say_which_hca_is_missing_all_are_named(tmp_pa
     ],
     ids=["all", "more, as with nvidia_fs", "with the plugin's description", "none promised"],
 )
-def test_a_pod_with_all_that_was_promised_starts(
-    tmp_path: Path, promised: dict[str, str], devices: list[str]
-) -> None:
+def test_a_pod_with_all_its_hcas_starts(tmp_path: Path, promised: dict[str, str], devices: list[str]) -> None:
     done = checked(tmp_path, "sh", promised, *devices)
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr

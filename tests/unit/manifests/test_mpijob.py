@@ -113,9 +113,7 @@ def test_another_topology_file_makes_another_job() -> None:
     assert len({*made}) == 3
 
 
-def test_a_corrected_text_makes_no_other_job_and_a_raised_number_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_corrected_text_makes_no_other_job_but_a_raised_number(monkeypatch: pytest.MonkeyPatch) -> None:
     before = mpijob.render(job())
     for text in ("script", "HCA_CHECK", "_SSHD"):
         monkeypatch.setattr(mpijob, text, (lambda _: "corrected") if text == "script" else "corrected")

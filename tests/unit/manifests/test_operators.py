@@ -176,9 +176,7 @@ def test_device_plugins_that_are_replaced_one_node_at_a_time_get_longer() -> Non
         ({"devicePlugin": {"enabled": False}}, ["nvidia-container-toolkit-daemonset"]),
     ],
 )
-def test_what_a_site_leaves_out_of_an_operator_is_not_waited_for(
-    values: dict[str, Any], apps: list[str]
-) -> None:
+def test_what_a_site_switches_off_is_not_waited_for(values: dict[str, Any], apps: list[str]) -> None:
     config = cluster(gpu_operator={"values": values}).gpu_operator
     assert GPU_OPERATOR.wait_request(config, "nvidia.com/gpu", {"w1": 8})["rollout"]["apps"] == apps
 

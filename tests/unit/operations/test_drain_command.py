@@ -101,7 +101,7 @@ def test_the_reason_and_who_did_it_are_on_the_node(call: Call, cluster: Api) -> 
 
 
 @pytest.mark.parametrize(("resource", "lacks"), [("nvidia.com/gpu", 7), ("nvidia.com/hostdev", 6)])
-def test_a_worker_that_lacks_gpus_or_hcas_does_not_come_back(
+def test_a_worker_that_lacks_devices_stays_drained(
     call: Call, cluster: Api, resource: str, lacks: int
 ) -> None:
     call("drain", "prod", "gpu-2")

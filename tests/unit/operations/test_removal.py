@@ -90,9 +90,7 @@ def test_a_host_that_answers_runs_the_removal_that_belongs_to_its_resource() -> 
 
 
 @pytest.mark.parametrize("accepted", [CLIENT, STRANGER], ids=["answers", "refuses the key"])
-def test_a_worker_that_is_gone_is_given_up_and_named_while_another_host_answers(
-    accepted: asyncssh.SSHKey,
-) -> None:
+def test_a_worker_that_is_gone_is_given_up_while_another_host_answers(accepted: asyncssh.SSHKey) -> None:
     missed, _ = remove("w-1", GONE, {"lb-1": {"login": accepted}})
     assert missed == f"connection to root@{NOWHERE}:22 failed: No route to host"
 

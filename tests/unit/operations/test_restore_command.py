@@ -55,9 +55,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[RestorePlan]:
     return done
 
 
-def test_without_yes_the_steps_are_printed_and_nothing_is_restored(
-    call: Call, restored: list[RestorePlan]
-) -> None:
+def test_without_yes_the_steps_are_only_printed(call: Call, restored: list[RestorePlan]) -> None:
     done = call("restore", "prod", "--snapshot", "nightly")
     assert (done.exit_code, restored) == (USAGE, [])
     assert "nightly (server-2, 3.0 MiB, 2026-11-22T04:00:00Z)" in done.stdout
@@ -65,9 +63,7 @@ def test_without_yes_the_steps_are_printed_and_nothing_is_restored(
     assert done.stderr.startswith("error: no changes made:") and "Fix: pass --yes" in done.stderr
 
 
-def test_with_yes_it_is_restored_verified_and_the_old_data_are_named(
-    call: Call, restored: list[RestorePlan]
-) -> None:
+def test_with_yes_it_is_restored_and_verified(call: Call, restored: list[RestorePlan]) -> None:
     done = call("restore", "prod", "--snapshot", "nightly", "--yes")
     assert (done.exit_code, restored) == (0, [PLAN]), done.output
     assert "old data: server-1:/db/old" in done.stdout

@@ -277,9 +277,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> dict[str, Cluster]:
     return known
 
 
-def test_the_cluster_is_read_from_a_server_where_the_load_balancer_does_not_answer(
-    clients: dict[str, Cluster],
-) -> None:
+def test_the_cluster_is_read_from_a_server_if_the_balancer_is_silent(clients: dict[str, Cluster]) -> None:
     release = {"metadata": {"namespace": "n", "labels": {"name": "r", "version": "1", "status": "deployed"}}}
     clients[SERVERS[1]] = Cluster({NODES: [], "/api/v1/secrets": [release]})
     assert read_state(KUBECONFIG, THREE).releases == {("n", "r"): "deployed"}

@@ -63,9 +63,7 @@ def test_a_job_that_never_started_has_measured_no_worker(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("verdict", [passing(), failing("half of the rails are missing")])
-def test_a_verdict_that_is_kept_says_which_version_it_was_measured_with(
-    tmp_path: Path, verdict: dict[str, Any]
-) -> None:
+def test_a_kept_verdict_says_which_version_was_measured(tmp_path: Path, verdict: dict[str, Any]) -> None:
     first = Update(tmp_path, json.dumps(summarize(verdict)), k3s=k3s("v1.35.5+k3s1"))
     kept = Update(tmp_path, first.kept(verdict), k3s=k3s("v1.35.6+k3s1")).result
     assert kept["stale"] == ["k3s v1.35.5+k3s1 -> v1.35.6+k3s1"]

@@ -31,9 +31,7 @@ def test_an_unknown_key_in_the_spec_is_bad_usage_and_the_private_key_stays_unsee
     assert "SECRET-KEY" not in done.output
 
 
-def test_only_the_preflight_of_an_update_leaves_scripts_on_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_an_update_leaves_scripts_on_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
     async def survey(spec: Spec, previous: object, *, deliver: bool = False) -> Outcome:
@@ -122,9 +120,7 @@ def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
     assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"
 
 
-def test_with_an_agent_no_passphrase_of_a_key_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_an_agent_no_passphrase_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, "exit 1")
     config = {"busbar:cluster": site(), "busbar:sshPrivateKeyPassword": {"secure": "v1:def"}}
     (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))

@@ -75,9 +75,7 @@ DCB_OFF = DCB_PFC.replace("3:on", "3:off")
         ({}, f"trust unknown, {NO_PRIORITY}, ECN unknown"),
     ],
 )
-def test_the_state_of_a_rail_is_that_of_the_priority_of_its_traffic_class(
-    texts: dict[str, Any], state: str
-) -> None:
+def test_a_rail_has_the_state_of_its_traffic_class_s_priority(texts: dict[str, Any], state: str) -> None:
     assert described(**texts).startswith("traffic class 106 (DSCP 26), ")
     assert state in described(**texts)
 

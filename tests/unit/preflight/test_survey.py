@@ -333,9 +333,7 @@ def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
 
 
 @pytest.mark.parametrize("reason", ["No route to host", "Connection timed out", "Network is unreachable"])
-def test_a_dead_worker_behind_a_bastion_does_not_stop_the_update_of_the_others(
-    reason: str, key_file: Path
-) -> None:
+def test_a_dead_worker_behind_a_bastion_does_not_stop_the_others(reason: str, key_file: Path) -> None:
     (finding,) = behind_a_bastion(asyncssh.OPEN_CONNECT_FAILED, reason, key_file).findings
     assert (finding.kind, finding.unreachable) == ("warning", True)
     assert "left out of this update" in finding.what and "10.0.0.21:22" in finding.what
@@ -393,7 +391,7 @@ def test_a_stale_agent_is_one_error_even_if_the_key_is_a_file(
         ask_one(answering(), key_file)
 
 
-def test_an_agent_that_answers_is_no_error(
+def test_an_ssh_agent_that_answers_is_fine(
     key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -146,9 +146,7 @@ def test_an_issuer_is_added_before_the_first_one() -> None:
     ("first", "then", "is_refused"),
     [("aescbc", "secretbox", False), ("secretbox", "aescbc", True), ("secretbox", "secretbox", False)],
 )
-def test_the_provider_of_secrets_changes_only_as_k3s_migrates_it(
-    first: str, then: str, is_refused: bool
-) -> None:
+def test_the_provider_of_secrets_changes_as_k3s_migrates(first: str, then: str, is_refused: bool) -> None:
     note = of(**server_args(secrets_encryption_provider=first))
     assert bool(refused(of(**server_args(secrets_encryption_provider=then)), note)) == is_refused
 

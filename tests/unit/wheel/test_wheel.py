@@ -107,9 +107,7 @@ def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["components", "host", "helm_values", "charts", "docs"])
-def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout_inside_the_package(
-    wheel: Path, folder: str
-) -> None:
+def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout(wheel: Path, folder: str) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"busbar/{folder}/")}
     assert held == {f"busbar/{name}" for name in files(folder)}
 

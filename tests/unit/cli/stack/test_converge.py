@@ -121,9 +121,7 @@ def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path
         ("encryptionsalt: v1:abc\n", 2),
     ],
 )
-def test_the_value_that_measures_again_is_one_more_than_that_of_the_file(
-    tmp_path: Path, config: str, run: int
-) -> None:
+def test_to_measure_again_the_number_of_the_file_is_raised(tmp_path: Path, config: str, run: int) -> None:
     (tmp_path / "Pulumi.dev.yaml").write_text(config)
     assert next_run(CLUSTER, Target(tmp_path, "dev")) == f"set validation.run: {run} in Pulumi.dev.yaml"
 

@@ -56,9 +56,7 @@ def test_an_empty_state_and_one_of_an_update_that_preflight_refused_are_replaced
         copies._refuse_known(each, Target(tmp_path, "prod"))
 
 
-def test_a_state_that_is_kept_already_is_not_compressed_again(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_that_is_kept_is_not_compressed_again(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first = state(ROOT, NAMESPACE)
     copies.keep(session, state(), first)
     monkeypatch.setattr(copies, "packed", None)
@@ -151,9 +149,7 @@ def test_a_host_that_busbar_did_not_install_keeps_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / "var/lib/busbar").exists()
 
 
-def test_the_newest_whole_copy_is_taken_from_the_folder_or_a_host(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_whole_copy_is_taken_from_any_place(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = (
         (header_of(text, session.target, "ada@laptop"), text)
         for text in (state(ROOT, each).text for each in (NAMESPACE, HOST))
@@ -178,9 +174,7 @@ def test_the_newest_whole_copy_is_taken_from_the_folder_or_a_host(
         copies._choose(session, None, [here])
 
 
-def test_a_newer_state_from_another_folder_and_a_silent_host_are_warnings(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_state_and_a_silent_host_are_warnings(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other, _ = copy("other", author="bob@desktop")
     asked: list[dict[str, str]] = []
 

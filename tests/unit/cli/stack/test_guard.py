@@ -185,9 +185,7 @@ def test_a_stack_whose_cluster_is_gone_has_nothing_left(made: Site, outputs: Any
     assert says in made.consumer().gone
 
 
-def test_a_stack_whose_cluster_s_stack_is_gone_has_nothing_left(
-    made: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_cluster_s_stack_nothing_is_left(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts, "read_outputs", raising(SecretError("no stack named 'site' found")))
     assert made.consumer().gone
     monkeypatch.setattr(charts, "read_outputs", raising(SecretError("passphrase must be set")))
@@ -195,9 +193,7 @@ def test_a_stack_whose_cluster_s_stack_is_gone_has_nothing_left(
         made.consumer()
 
 
-def test_hosts_of_a_capability_are_asked_by_its_own_function(
-    made: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_of_a_capability_are_asked_by_its_function(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def jobs(path: Path, ends: bool) -> list[str]:
@@ -254,7 +250,7 @@ def test_an_upgrade_over_a_major_release_is_refused_with_those_between(tmp_path:
         ({"version": "26.10.0", "enabled": False}, "26.1.2"),
     ],
 )
-def test_an_upgrade_that_leaves_out_nothing_is_accepted(
+def test_an_upgrade_of_one_step_passes(
     tmp_path: Path, network: Mapping[str, Any], in_state: str | None
 ) -> None:
     upgrade(tmp_path, network, in_state)

@@ -22,7 +22,7 @@ def target(tmp_path: Path) -> Target:
     return Target(tmp_path, "organization/busbar/prod")
 
 
-def test_all_servers_that_answer_are_locked_while_the_update_runs(
+def test_all_servers_are_locked_while_the_update_runs(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[Any] = []
@@ -39,9 +39,7 @@ def test_all_servers_that_answer_are_locked_while_the_update_runs(
     assert steps == [(["server-1", "server-2", "server-3"], COMMAND, False), "updated", "released"]
 
 
-def test_an_update_beside_a_restore_is_refused_before_it_starts(
-    target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_beside_a_restore_does_not_start(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     def held(*_: Any, **__: Any) -> None:
         raise LockedError("`busbar restore prod` changes the cluster")
 
@@ -54,9 +52,7 @@ def test_an_update_beside_a_restore_is_refused_before_it_starts(
     assert refused.value.exit_code == FAILED
 
 
-def test_a_stack_of_another_project_has_no_servers_to_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_another_project_no_servers_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "held", lambda *_, **__: pytest.fail("locked"))
     (tmp_path / "Pulumi.prod.yaml").write_text("config: {tiny:word: two}\n")
     with session.operation_lock(Target(tmp_path, "prod"), COMMAND):

@@ -156,18 +156,14 @@ def test_what_a_step_says_is_a_row_at_once_and_its_error_ends_with_all_of_it() -
         ("Reading package lists", False),
     ],
 )
-def test_a_note_of_a_script_on_a_host_is_a_row_and_what_other_programs_print_there_is_none(
-    text: str, shown: bool
-) -> None:
+def test_a_note_of_a_host_script_is_a_row_and_no_other_output_there_is(text: str, shown: bool) -> None:
     rows, (said, *_) = _until("step_failed", "second", kind="remote")
     with rows:
         rows.on_event(_saying(said, text))
     assert (text in _text(rows.console)) is shown
 
 
-def test_the_summary_has_the_time_of_the_whole_command_and_that_of_the_update(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_summary_has_the_times_of_the_command_and_of_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.cli.stack.rows.BEGAN", time.monotonic() - 37)
     assert _rows(_events("created")).summary() == "resources: 3 created; 37 s in all, 0 s without the preview"
 
@@ -198,7 +194,7 @@ def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
         ("fourth", "creating", []),
     ],
 )
-def test_an_interrupted_change_without_a_step_in_this_update_is_named(
+def test_an_interrupted_change_that_is_not_repeated_is_named(
     interrupted: str, kind: str, names: list[str]
 ) -> None:
     rows = _rows(_events("created"))

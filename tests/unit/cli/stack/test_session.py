@@ -39,7 +39,7 @@ def session(folder: Path, stderr: str, interrupts: int = 0, console: Console | N
         (1, True, "interrupted"),
     ],
 )
-def test_an_update_was_interrupted_only_if_it_then_failed(
+def test_an_update_that_ended_well_was_not_interrupted(
     interrupts: int, fails: bool, ends: object, tmp_path: Path
 ) -> None:
     made = session(tmp_path, "gone", interrupts)
@@ -101,7 +101,7 @@ def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succe
     assert ("warning" in printed, says in printed) == (says != "", True)
 
 
-def test_a_step_that_broke_off_in_an_earlier_update_is_applied_again(
+def test_a_step_that_broke_off_earlier_is_applied_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, worker = session(tmp_path, ""), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"

@@ -29,7 +29,7 @@ def _write(files: StateFiles, path: str, text: str, age: int = 0) -> Path:
 @pytest.mark.parametrize(
     "url", ["file:///srv/state", "file://~/state", "file://./state", "file:///a%20b?x=1"]
 )
-def test_the_folder_of_a_file_backend_is_read_from_its_url(
+def test_a_file_backend_s_url_names_its_folder(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
@@ -48,7 +48,7 @@ def test_another_backend_has_no_folder(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 7}'])
-def test_a_lock_that_another_update_is_just_writing_stays(
+def test_a_lock_that_is_being_written_stays(
     files: StateFiles, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = _write(files, "locks/organization/busbar/dev/1.json.2.tmp", "")
