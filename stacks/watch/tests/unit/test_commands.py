@@ -14,8 +14,7 @@ from busbar.cli.stackfile import SecretError
 from busbar.frame import CRDS
 from busbar.kube.nodes import NODES
 from stacks.watch.package import commands
-from stacks.watch.package.series import SeriesSpec
-from stacks.watch.tests.support import CLUSTER, Served, cluster, configured, outputs, watch
+from stacks.watch.tests.support import CLUSTER, Served, configured, outputs
 from tests.program.answers import KUBECONFIG
 from tests.support import cli
 from tests.support.verdicts import failing
@@ -90,14 +89,6 @@ def test_refresh_names_the_stack_whose_outputs_it_cannot_read(
     assert STORED not in api.objects
 
 
-def test_the_engine_s_writing_prints_how_many_series_there_are(api: Served) -> None:
-    spec = SeriesSpec.of(cluster(), watch()).model_dump(mode="json", exclude_none=True)
-    result = busbar("step", "watch", "write", stdin=spec)
-    assert result.exit_code == 0, result.output
-    written = api.objects[STORED]["data"]["busbar.prom"].splitlines()
-    assert json.loads(result.stdout) == {"series": len(written), "quarantined": []}
-
-
 def test_a_survey_with_findings_ends_the_update_with_all_of_them(api: Served) -> None:
     result = busbar("step", "watch", "survey", stdin={"install": False})
     assert result.exit_code == 1
@@ -107,10 +98,3 @@ def test_a_survey_with_findings_ends_the_update_with_all_of_them(api: Served) ->
         api.objects[CRDS].append({"metadata": {"name": name}, "spec": {"group": "monitoring.coreos.com"}})
     done = busbar("step", "watch", "survey", stdin={"install": False})
     assert (done.exit_code, done.stdout) == (0, "")
-
-
-def test_a_check_that_does_not_pass_is_a_result_and_no_error_of_the_command(api: Served) -> None:
-    api.objects[STORED] = {"data": {}}
-    result = busbar("step", "watch", "check", stdin={"namespace": "busbar-watch", "deadline_seconds": 0.01})
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)["passed"] is False

@@ -28,84 +28,72 @@ def of_kind(found: list[Any], kind: str) -> dict[str, Any]:
     return {each["metadata"]["name"]: each for each in found if each.get("kind") == kind}
 
 
-def container(found: list[Any], kind: str, name: str) -> Any:
-    [only] = of_kind(found, kind)[name]["spec"]["template"]["spec"]["containers"]
-    return only
+# Kind and name of each exporter, and the option that names the folder which it reads.
+EXPORTERS = [
+    ("DaemonSet", "busbar-rails", "infiniband", "--path.sysfs"),
+    ("Deployment", "busbar-metrics", "textfile", "--collector.textfile.directory"),
+]
 
 
-def test_every_exporter_has_only_its_own_collector_and_the_configured_image() -> None:
-    found = manifests.workloads(watch(image="quay.io/x/node-exporter:v1"))
-    rails, metrics = (
-        container(found, "DaemonSet", "busbar-rails"),
-        container(found, "Deployment", "busbar-metrics"),
-    )
-    assert {rails["image"], metrics["image"]} == {"quay.io/x/node-exporter:v1"}
-    for args, own in ((rails["args"], "--collector.infiniband"), (metrics["args"], "--collector.textfile")):
-        assert "--collector.disable-defaults" in args
-        assert [each for each in args if each.startswith("--collector.") and "=" not in each][1:] == [own]
+def pod(kind: str, name: str, **config: Any) -> dict[str, Any]:
+    made: dict[str, Any] = of_kind(manifests.workloads(watch(**config)), kind)[name]["spec"]["template"][
+        "spec"
+    ]
+    return made
 
 
-def test_exporters_run_as_nobody_and_change_nothing_on_a_node() -> None:
-    found = manifests.workloads(watch())
-    for kind, name in (("DaemonSet", "busbar-rails"), ("Deployment", "busbar-metrics")):
-        pod, its = of_kind(found, kind)[name]["spec"]["template"]["spec"], container(found, kind, name)
-        assert pod["securityContext"] == {"runAsNonRoot": True, "runAsUser": 65534}
-        assert pod["automountServiceAccountToken"] is False
-        assert its["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
-        assert [mount["readOnly"] for mount in its["volumeMounts"]] == [True]
-        assert its["resources"]["limits"].keys() == {"memory"}
-
-
-def test_series_of_two_pods_are_never_there_at_once() -> None:
-    deployment = of_kind(manifests.workloads(watch()), "Deployment")["busbar-metrics"]
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "option"),
-    [
-        ("DaemonSet", "busbar-rails", "--path.sysfs"),
-        ("Deployment", "busbar-metrics", "--collector.textfile.directory"),
-    ],
-)
-def test_an_exporter_reads_what_is_mounted_and_is_ready_at_the_port_of_its_service(
-    kind: str, name: str, option: str
+@pytest.mark.parametrize(("kind", "name", "collector", "option"), EXPORTERS)
+def test_an_exporter_has_its_own_collector_only_and_changes_nothing_on_a_node(
+    kind: str, name: str, collector: str, option: str
 ) -> None:
-    found = manifests.workloads(watch())
-    its = container(found, kind, name)
+    found = pod(kind, name, image="quay.io/x/node-exporter:v1", devices="mlx5_[0-7]")
+    [its] = found["containers"]
+    assert its["image"] == "quay.io/x/node-exporter:v1"
+    chosen = [each for each in its["args"] if each.startswith("--collector.") and "=" not in each]
+    assert chosen == ["--collector.disable-defaults", f"--collector.{collector}"]
+    limited = [each for each in its["args"] if "infiniband.device-include" in each]
+    assert limited == ["--collector.infiniband.device-include=^(mlx5_[0-7])$"] * (kind == "DaemonSet")
+    assert "device-include" not in str(pod(kind, name))
+    assert found["securityContext"] == {"runAsNonRoot": True, "runAsUser": 65534}
+    assert found["automountServiceAccountToken"] is False
+    assert its["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+    assert its["resources"]["limits"].keys() == {"memory"}
+
+
+@pytest.mark.parametrize(("kind", "name", "collector", "option"), EXPORTERS)
+def test_an_exporter_reads_what_is_mounted_and_is_ready_at_the_port_of_its_service(
+    kind: str, name: str, collector: str, option: str
+) -> None:
+    found = pod(kind, name)
+    [its], [volume] = found["containers"], found["volumes"]
     [mount] = its["volumeMounts"]
-    assert f"{option}={mount['mountPath']}" in its["args"]
-    [volume] = of_kind(found, kind)[name]["spec"]["template"]["spec"]["volumes"]
+    assert f"{option}={mount['mountPath']}" in its["args"] and mount["readOnly"] is True
     source = {"hostPath": {"path": "/sys", "type": "Directory"}}
     assert volume == {"name": mount["name"]} | (
         source if kind == "DaemonSet" else {"configMap": {"name": CONFIG_MAP}}
     )
     # A device that is added later is seen.
     assert (mount.get("mountPropagation") == "HostToContainer") is (kind == "DaemonSet")
-    [port] = of_kind(found, "Service")[name]["spec"]["ports"]
+    service = of_kind(manifests.workloads(watch()), "Service")[name]
+    [port] = service["spec"]["ports"]
     assert its["readinessProbe"]["httpGet"]["port"] == port["targetPort"] == its["ports"][0]["name"]
     assert port["port"] == its["ports"][0]["containerPort"] == manifests.PORT
+    assert service["spec"]["selector"] == {"app": name}
+    monitor = of_kind(manifests.monitoring(watch()), "ServiceMonitor")[name]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
 
 
-def test_hcas_can_be_limited_to_those_of_the_rails() -> None:
-    limited = manifests.workloads(watch(devices="mlx5_[0-7]"))
-    rails = container(limited, "DaemonSet", "busbar-rails")
-    metrics = container(limited, "Deployment", "busbar-metrics")
-    assert "infiniband" not in str(metrics["args"])
-    assert rails["args"][-1] == "--collector.infiniband.device-include=^(mlx5_[0-7])$"
-    all_of_them = container(manifests.workloads(watch()), "DaemonSet", "busbar-rails")
-    assert not [each for each in all_of_them["args"] if "device-include" in each]
-
-
-def test_the_exporter_of_rails_runs_on_workers_whatever_their_taints() -> None:
-    pod = of_kind(manifests.workloads(watch()), "DaemonSet")["busbar-rails"]["spec"]["template"]["spec"]
-    assert pod["tolerations"] == [{"operator": "Exists"}]
-    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+def test_rails_are_read_on_workers_whatever_their_taints_and_series_by_one_pod_at_a_time() -> None:
+    found = pod("DaemonSet", "busbar-rails")
+    assert found["tolerations"] == [{"operator": "Exists"}]
+    [term] = found["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]
     workers = {"key": "node-role.kubernetes.io/control-plane", "operator": "DoesNotExist"}
     assert term == {"matchExpressions": [workers]}
-    assert "hostNetwork" not in pod
+    assert "hostNetwork" not in found
+    deployment = of_kind(manifests.workloads(watch()), "Deployment")["busbar-metrics"]
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
 
 
 def test_everything_is_in_the_namespace_and_only_what_prometheus_selects_has_its_label() -> None:
@@ -116,15 +104,6 @@ def test_everything_is_in_the_namespace_and_only_what_prometheus_selects_has_its
     assert labelled == {"ServiceMonitor", "PrometheusRule"}
 
 
-def test_the_services_select_the_pods_and_the_monitors_the_services() -> None:
-    site = watch()
-    services, monitors = manifests.workloads(site), manifests.monitoring(site)
-    for name, service in of_kind(services, "Service").items():
-        assert service["spec"]["selector"] == {"app": name}
-        monitor = of_kind(monitors, "ServiceMonitor")[name]["spec"]
-        assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-
-
 def test_rules_find_the_job_and_the_node_of_a_rail_by_the_labels_that_its_monitor_sets() -> None:
     [endpoint] = of_kind(manifests.monitoring(watch()), "ServiceMonitor")["busbar-rails"]["spec"]["endpoints"]
     assert {"targetLabel": "job", "replacement": "busbar-rails"} in endpoint["relabelings"]
@@ -133,15 +112,12 @@ def test_rules_find_the_job_and_the_node_of_a_rail_by_the_labels_that_its_monito
         assert of_node in endpoint["relabelings"]
 
 
-def test_dcgm_exporter_is_read_in_the_namespace_of_the_gpu_operator_or_not_at_all() -> None:
+def test_dcgm_exporter_is_read_for_what_a_rule_or_a_panel_reads_or_not_at_all() -> None:
     monitors = of_kind(manifests.monitoring(watch(dcgm_namespace="gpus")), "ServiceMonitor")
     assert monitors["busbar-dcgm"]["spec"]["namespaceSelector"] == {"matchNames": ["gpus"]}
     node = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}
     assert monitors["busbar-dcgm"]["spec"]["endpoints"] == [{"port": "gpu-metrics", "relabelings": [node]}]
     assert "busbar-dcgm" not in of_kind(manifests.monitoring(watch(dcgm=False)), "ServiceMonitor")
-
-
-def test_the_counters_of_dcgm_are_those_that_a_rule_or_a_panel_reads() -> None:
     made = manifests.dcgm_counters(watch(dcgm_namespace="gpus"))
     assert made["metadata"]["namespace"] == "gpus"
     lines = [line for line in made["data"]["dcgm-metrics.csv"].splitlines() if not line.startswith("#")]

@@ -27,16 +27,12 @@ def watch(**changes: object) -> Watch:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.reason)
-def test_a_rule_alone_matches_its_lines_and_leaves_the_others(rule: Rule) -> None:
+def test_a_rule_alone_matches_its_lines_by_a_pattern_that_go_reads(rule: Rule) -> None:
+    assert not NOT_RE2.search(rule.pattern)
     for line in rule.matches:
         assert reasons(line) == {rule.reason}
     for line in rule.leaves:
         assert rule.reason not in reasons(line)
-
-
-@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.reason)
-def test_a_pattern_is_one_that_go_reads(rule: Rule) -> None:
-    assert not NOT_RE2.search(rule.pattern)
 
 
 @pytest.mark.parametrize(
@@ -56,56 +52,37 @@ def test_an_xid_is_the_hardware_s_or_a_program_s_as_preflight_says_or_of_a_memor
 
 def test_every_rule_is_of_the_kernel_s_log_and_every_condition_can_be_set() -> None:
     made = monitor()
-    assert (made["plugin"], made["logPath"]) == ("kmsg", "/dev/kmsg")
+    assert (made["plugin"], made["logPath"], made["bufferSize"]) == ("kmsg", "/dev/kmsg", 1)
+    assert made["lookback"] == "87600h", "a pod that starts again finds what was before it"
     types = {each["type"] for each in made["conditions"]}
     assert types == {name for name, _, _ in CONDITIONS} == {"BusbarGPU", "BusbarRail"}
-    assert {rule.reason: rule.condition for rule in RULES.values() if rule.condition} == {
-        "XidHardware": "BusbarGPU",
-        "GPUDoesNotStart": "BusbarGPU",
-        "HCAFirmware": "BusbarRail",
-        "HCACommandTimeout": "BusbarRail",
-        "CableError": "BusbarRail",
-    }
-    permanent = [each for each in made["rules"] if each["type"] == "permanent"]
-    assert {each["condition"] for each in permanent} == types
-    assert all("condition" not in each for each in made["rules"] if each not in permanent)
+    permanent = {each["reason"]: each["condition"] for each in made["rules"] if each["type"] == "permanent"}
+    assert permanent == {rule.reason: rule.condition for rule in RULES.values() if rule.condition}
+    assert {*permanent.values()} == types
+    assert (permanent["XidHardware"], permanent["CableError"]) == ("BusbarGPU", "BusbarRail")
+    assert all("condition" not in each for each in made["rules"] if each["type"] != "permanent")
 
 
-def test_lines_are_looked_at_one_by_one_and_from_the_boot_on() -> None:
-    made = monitor()
-    assert made["bufferSize"] == 1
-    assert made["lookback"] == "87600h", "a pod that starts again finds what was before it"
-
-
-def test_the_pod_reads_the_rules_and_the_log_and_starts_again_with_other_rules() -> None:
+def test_the_pod_reads_the_rules_and_the_log_of_every_worker_and_writes_nothing_there() -> None:
     found = {each["kind"]: each for each in manifests(watch(image="mirror.example.com/npd:1"))}
     assert set(found) == {"ConfigMap", "ServiceAccount", "ClusterRoleBinding", "DaemonSet"}
     assert json.loads(found["ConfigMap"]["data"][FILE]) == monitor()
     [subject] = found["ClusterRoleBinding"]["subjects"]
     assert (subject["name"], subject["namespace"]) == ("busbar-npd", "busbar-watch")
     template = found["DaemonSet"]["spec"]["template"]
-    [container] = template["spec"]["containers"]
+    pod, [container] = template["spec"], template["spec"]["containers"]
     assert container["image"] == "mirror.example.com/npd:1"
     [option] = [each for each in container["args"] if each.startswith("--config.system-log-monitor=")]
-    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-    assert option.endswith(f"={mounts['rules']}/{FILE}")
-    volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+    mounts = {each["name"]: each for each in container["volumeMounts"]}
+    assert all(each["readOnly"] for each in mounts.values())
+    assert option.endswith(f"={mounts['rules']['mountPath']}/{FILE}")
+    volumes = {each["name"]: each for each in pod["volumes"]}
     assert volumes["rules"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
-    assert mounts["kmsg"] == monitor()["logPath"]
+    assert mounts["kmsg"]["mountPath"] == monitor()["logPath"]
     assert volumes["kmsg"]["hostPath"] == {"path": "/dev/kmsg", "type": "CharDevice"}
-    assert len(template["metadata"]["annotations"]["busbar/rules"]) == 64
-
-
-def test_it_is_off_by_default() -> None:
-    assert not Watch.model_validate(configured()).node_problem_detector.enabled
-
-
-def test_the_detector_reads_the_kernel_s_log_of_every_worker_and_writes_nothing_there() -> None:
-    [pod] = [each["spec"]["template"]["spec"] for each in manifests(watch()) if each["kind"] == "DaemonSet"]
-    [container] = pod["containers"]
+    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
+    assert container["env"][0]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert "node-role.kubernetes.io/control-plane" in str(pod["affinity"]["nodeAffinity"])
-    assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
-    node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-    assert container["env"] == [node]
-    assert all(each["readOnly"] for each in container["volumeMounts"])
+    # With other rules it starts again.
+    assert len(template["metadata"]["annotations"]["busbar/rules"]) == 64

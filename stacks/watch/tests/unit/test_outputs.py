@@ -64,8 +64,3 @@ def test_an_installed_grafana_names_its_secret_and_dcgm_what_to_set_in_the_clust
     plain = outputs(dcgm=False)
     assert plain["grafana_secret"] is plain["gpu_operator_values"] is None
     assert "gpu_operator" not in shown(plain)
-
-
-def test_outputs_of_another_contract_are_not_shown() -> None:
-    with pytest.raises(ValueError, match="unsupported watch_contract_version 2"):
-        summary({**outputs(), "watch_contract_version": 2})

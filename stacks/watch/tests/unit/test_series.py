@@ -116,22 +116,23 @@ def test_of_a_node_in_quarantine_nothing_is_expected_and_the_reason_is_a_label()
     ]
 
 
-def test_the_floor_is_that_of_the_verdict_in_the_cluster() -> None:
-    found = api()
-    assert write(found, spec(), NOW) == {"series": len(written(found)), "quarantined": []}
-    assert 'busbar_nccl_floor_gbps{pool="h100"} 360' in written(found)
-
-
 @pytest.mark.parametrize(
-    "stored", [None, {"data": {"verdict.json": "x"}}, {"data": {"verdict.json": "[]"}}, {}]
+    ("stored", "floor"),
+    [
+        ({"data": {"verdict.json": '{"floor_gbps": 360.0}'}}, ['busbar_nccl_floor_gbps{pool="h100"} 360']),
+        (None, []),
+        ({"data": {"verdict.json": "x"}}, []),
+        ({"data": {"verdict.json": "[]"}}, []),
+        ({}, []),
+    ],
 )
-def test_a_verdict_that_is_gone_or_is_none_gives_no_floor(stored: Any) -> None:
+def test_the_floor_is_that_of_the_verdict_in_the_cluster(stored: Any, floor: list[str]) -> None:
     found = api()
     found.objects.pop(VERDICT)
     if stored is not None:
         found.objects[VERDICT] = stored
-    write(found, spec(), NOW)
-    assert not [line for line in written(found) if "floor" in line]
+    assert write(found, spec(), NOW) == {"series": len(written(found)), "quarantined": []}
+    assert [line for line in written(found) if "floor" in line] == floor
 
 
 def test_a_verdict_that_cannot_be_read_now_leaves_the_series_as_they_are() -> None:
@@ -140,15 +141,6 @@ def test_a_verdict_that_cannot_be_read_now_leaves_the_series_as_they_are() -> No
     with pytest.raises(ApiError, match="no leader"):
         write(found, spec(), NOW)
     assert (found.created, found.patched) == ([], [])
-
-
-def test_the_second_writing_replaces_the_text_of_the_first() -> None:
-    found = api()
-    write(found, spec(), NOW)
-    write(found, spec(failing()), NOW)
-    [(path, body)] = found.patched
-    assert path == f"{CONFIG_MAPS}/busbar-metrics"
-    assert 'busbar_nccl_passed{pool="h100"} 0' in body["data"]["busbar.prom"]
 
 
 def measured(at: str, verdict: dict[str, Any], *nodes: str) -> dict[str, Any]:
@@ -209,6 +201,9 @@ def written_before(found: Served, **config: Any) -> None:
 
 def test_a_change_of_the_cluster_is_in_the_series_with_or_without_new_outputs() -> None:
     found = api()
+    found.objects[ALL] = []
+    follow(found, outputs())
+    assert (found.created, found.patched) == ([], []), "where there are no series none are written"
     written_before(found, max_age_hours=2)
     for given, passed in ((None, 1), (outputs(failing()), 0), (None, 1)):
         follow(found, given)
@@ -218,13 +213,6 @@ def test_a_change_of_the_cluster_is_in_the_series_with_or_without_new_outputs() 
         assert f'busbar_nccl_passed{{pool="h100"}} {passed}' in text
         assert "busbar_nccl_max_age_seconds 7200" in text
         assert "busbar_metrics_written_timestamp_seconds 1795500000" not in text
-
-
-def test_where_there_are_no_series_none_are_written() -> None:
-    found = api()
-    found.objects[ALL] = []
-    follow(found, outputs())
-    assert (found.created, found.patched) == ([], [])
 
 
 def test_prometheus_reads_the_text() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 
 from stacks.watch.lab import images, tools
-from stacks.watch.lab.part import PART
 from stacks.watch.package.manifests import STACK
 from stacks.watch.package.versions import NODE_PROBLEM_DETECTOR_IMAGE
 from stacks.watch.tests.support import watch
@@ -43,13 +42,6 @@ def test_the_charts_name_the_images_that_the_lab_builds() -> None:
     }
     built = {images.PROMETHEUS_IMAGE, images.ALERTMANAGER, images.OPERATOR_IMAGE, images.RELOADER_IMAGE}
     assert {f"docker.io/{name}" for name in named} == built
-
-
-def test_the_lab_knows_what_watch_brings() -> None:
-    archives = {archive.name for archive in PART.archives}
-    assert archives == {"monitoring", "prometheus-operator", "node-problem-detector"}
-    monitoring = {"prometheus-operator", "prometheus-config-reloader", "prometheus"}
-    assert {tool.name for tool in PART.tools} == {*monitoring, "node-problem-detector", "kmsg"}
 
 
 def test_the_lab_builds_the_node_problem_detector_that_is_installed_by_default() -> None:
