@@ -94,10 +94,13 @@ def test_a_compute_host_takes_two_steps_at_most_of_which_one_acts_only_at_remova
     assert run.waits_for(run.named("slurm-compute-removal@gpu-1"), run.named("slurm-controller@ctl"))
 
 
-def test_a_host_in_quarantine_which_may_be_off_keeps_what_it_has() -> None:
+def test_a_host_in_quarantine_which_may_be_off_keeps_what_it_has_and_is_not_measured() -> None:
     run = up(hosts=compute({"quarantine": "no power"}, {}))
     kept = {name: [*run.named(f"slurm-compute@{name}").request.ignoreChanges] for name in ("gpu-1", "gpu-2")}
     assert kept == {"gpu-1": ["create", "stdin", "connection"], "gpu-2": []}
+    assert payload(run, "slurm-controller@ctl")["quarantine"] == "gpu-1 no power\n"
+    measured = json.loads(run.named("nccl-h100-collect").inputs["stdin"])
+    assert [each["name"] for each in measured["hosts"]] == ["gpu-2"]
 
 
 @pytest.mark.parametrize(
@@ -114,25 +117,19 @@ def test_a_removal_has_the_values_of_the_installation(name: str, own: str) -> No
     assert removal.items() <= given.items()
 
 
-def test_the_controller_gets_the_files_and_the_others_none() -> None:
-    run = up()
+def test_the_controller_gets_the_files_and_the_others_what_they_run() -> None:
+    pool = {**configured()["pools"]["h100"], "gpus": 8, "rails": 4}
+    run = up(pools={"h100": pool})
     sent = payload(run, "slurm-controller@ctl")
     assert "NodeName=gpu-2 " in sent["slurm_conf"] and "StoragePass=PasswordOf" in sent["slurmdbd_conf"]
     assert (sent["slurm_key"], sent["topology_conf"], sent["quarantine"]) == (KEY, "", "")
     assert payload(run, "slurm-compute@gpu-1").keys() == {"slurm_key", "health", "users"}
     assert payload(run, "slurm-login@login") == {"slurm_key": KEY, "health": "", "users": ""}
-    assert "CONTROLLER=10.0.0.1:6817" in run.named("slurm-login@login").inputs["create"]
-
-
-@pytest.mark.parametrize(
-    ("host", "unit", "gpus"), [("slurm-compute@gpu-1", "slurmd", 8), ("slurm-login@login", "sackd", 0)]
-)
-def test_a_compute_host_runs_slurmd_with_its_gpus_and_a_login_host_sackd_without(
-    host: str, unit: str, gpus: int
-) -> None:
-    pool = {**configured()["pools"]["h100"], "gpus": 8, "rails": 4}
-    step = up(pools={"h100": pool}).named(host).inputs["create"]
-    assert f" UNIT={unit} " in step and f" GPUS={gpus} " in step
+    for name, unit, gpus in (("slurm-compute@gpu-1", "slurmd", 8), ("slurm-login@login", "sackd", 0)):
+        step = run.named(name).inputs["create"]
+        assert f" UNIT={unit} " in step and f" GPUS={gpus} " in step and "CONTROLLER=10.0.0.1:6817" in step
+    without = payload(up(accounting={}), "slurm-controller@ctl")
+    assert not {"slurmdbd_conf", "database_password"} & without.keys()
 
 
 def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for() -> None:
@@ -150,21 +147,14 @@ def test_a_step_that_failed_fails_the_update_so_that_nothing_is_deleted() -> Non
     assert isinstance(run.error, pulumi.RunError) and "a step failed" in str(run.error)
 
 
-def test_hosts_that_passed_are_not_asked_again_but_a_pool_is_measured_anew() -> None:
-    run = up()
-    for name, has_the_previous_result in (("slurm-preflight", True), ("nccl-h100-collect", False)):
-        assert run.named(name).inputs["addPreviousOutputInEnv"] is has_the_previous_result
-
-
-def test_the_key_of_the_daemons_is_never_made_again() -> None:
+def test_keys_are_never_made_again_hosts_that_passed_not_asked_again_and_a_pool_is_measured_anew() -> None:
     run = up()
     for name in ("slurm-key", "slurm-database"):
         assert list(run.named(name).request.ignoreChanges) == [*TOKEN_ARGUMENTS]
-
-
-def test_the_log_of_a_measurement_is_kept_in_the_folder_of_its_pool() -> None:
-    spec = json.loads(up().named("nccl-h100-collect").inputs["stdin"])
-    assert spec["folder"] == ".busbar/test/h100"
+    assert run.named("slurm-preflight").inputs["addPreviousOutputInEnv"] is True
+    collect = run.named("nccl-h100-collect").inputs
+    assert collect["addPreviousOutputInEnv"] is False
+    assert json.loads(collect["stdin"])["folder"] == ".busbar/test/h100"
 
 
 def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> None:
@@ -175,11 +165,13 @@ def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> 
     assert before.named("slurm-controller@ctl").inputs != after.named("slurm-controller@ctl").inputs
 
 
-def test_every_host_gets_the_same_users() -> None:
-    run = up(users={"accounts": {"ada": {"uid": 5001}}})
+def test_every_host_gets_the_same_users_and_what_starts_containers() -> None:
+    run = up(users={"accounts": {"ada": {"uid": 5001}}}, container_packages="/srv/debs")
     for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2"):
         assert payload(run, name)["users"] == "user ada 5001\n"
-        assert "HOME_PATH=/home" in run.named(name).inputs["create"]
+        create = run.named(name).inputs["create"]
+        assert "HOME_PATH=/home" in create and "CONTAINERS=/srv/debs" in create
+    assert "pyxis" in payload(run, "slurm-controller@ctl")["plugstack_conf"]
 
 
 def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() -> None:
@@ -199,21 +191,6 @@ def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() ->
     assert "FOLDER_MODE=0755" in server.inputs["create"]
 
 
-def test_every_role_installs_what_starts_containers() -> None:
-    run = up(container_packages="/srv/debs")
-    for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1"):
-        assert "CONTAINERS=/srv/debs" in run.named(name).inputs["create"]
-    assert "pyxis" in payload(run, "slurm-controller@ctl")["plugstack_conf"]
-
-
-def test_quarantine_changes_the_controller_and_what_is_measured() -> None:
-    hosts = compute({"quarantine": "RMA 7"}, {})
-    run = up(hosts=hosts)
-    assert payload(run, "slurm-controller@ctl")["quarantine"] == "gpu-1 RMA 7\n"
-    measured = json.loads(run.named("nccl-h100-collect").inputs["stdin"])
-    assert [each["name"] for each in measured["hosts"]] == ["gpu-2"]
-
-
 def test_no_secret_is_in_an_argument_or_unmarked() -> None:
     run = up()
     for resource in run.custom:
@@ -221,11 +198,6 @@ def test_no_secret_is_in_an_argument_or_unmarked() -> None:
             hidden = secret or not any(each in text for each in (KEY, PASSWORD))
             assert hidden, (resource.name, path)
             assert not (path.startswith("create") and KEY in text)
-
-
-def test_without_accounting_there_is_no_password_on_any_host() -> None:
-    sent = payload(up(accounting={}), "slurm-controller@ctl")
-    assert not {"slurmdbd_conf", "database_password"} & sent.keys()
 
 
 def test_the_outputs_are_kept_and_the_update_fails_where_the_fabric_did_not_pass() -> None:
@@ -236,17 +208,13 @@ def test_the_outputs_are_kept_and_the_update_fails_where_the_fabric_did_not_pass
     assert accepted.error is None and accepted.outputs["slurm_nccl_passed"] is False
 
 
-def test_pools_are_measured_one_after_the_other() -> None:
+def test_pools_are_measured_one_after_the_other_or_not_at_all() -> None:
     pools = {name: configured()["pools"]["h100"] for name in ("a", "b")}
     run = up(pools=pools, hosts=compute({"pool": "a"}, {"pool": "b"}))
     assert run.waits_for(run.named("nccl-b-collect"), run.named("nccl-a-collect"))
-
-
-def test_nothing_is_measured_where_the_validation_is_off() -> None:
-    run = up(validation={"enabled": False})
-    assert run.error is None
-    assert [each.name for each in run.custom if "nccl" in each.name] == []
-    assert run.outputs["slurm_nccl_reasons"] == ["not measured: validation.enabled is false"]
+    off = up(validation={"enabled": False})
+    assert off.error is None
+    assert [each.name for each in off.custom if "nccl" in each.name] == []
 
 
 def test_an_invalid_configuration_registers_nothing() -> None:
@@ -257,14 +225,10 @@ def test_an_invalid_configuration_registers_nothing() -> None:
     assert "busbar-slurm:slurmm: unknown key" in str(run.error)
 
 
-def test_what_is_allowed_but_probably_not_intended_is_said_by_the_update() -> None:
-    run = up(validation={"tolerance": 0.6})
-    assert run.error is None
-    assert any("tolerance: 0.6 accepts 40% of the expected bandwidth" in text for text in run.messages)
-
-
-def test_a_preview_of_a_first_update_knows_nothing_and_does_not_fail() -> None:
-    assert up(preview=True).error is None
+def test_what_is_allowed_but_probably_not_intended_is_said_by_the_update_also_by_a_first_preview() -> None:
+    for run in (up(validation={"tolerance": 0.6}), up(validation={"tolerance": 0.6}, preview=True)):
+        assert run.error is None
+        assert any("tolerance: 0.6 accepts 40% of the expected bandwidth" in text for text in run.messages)
 
 
 def test_hosts_of_another_stack_give_the_same_resources_as_inline(tmp_path: Path) -> None:

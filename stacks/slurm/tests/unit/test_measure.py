@@ -111,15 +111,18 @@ def measured(site: Site, folder: Path, **changes: Any) -> dict[str, Any]:
     return measure.measure(request(folder, **changes), site, site.clock, site.said.append)
 
 
-def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [1 << 20, 97], ids=["whole", "in pieces"])
+def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path, chunk: int) -> None:
     site = Site(status("PENDING", "Priority", batch_host=""), RUNNING, RUNNING, ENDED)
-    found = measured(site, tmp_path)
+    site.chunk = chunk
+    found = measured(site, tmp_path, validation={"image": "/images/nccl.sqsh"})
     assert (found["verdict"], found["reasons"]) == ("pass", [])
     assert (found["busbw_gbps"], found["nodes_measured"]) == (2.0, ["gpu-1", "gpu-2"])
     assert found["measured_at"] == "2026-01-01T00:00:00Z"
-    [submitted] = site.submitted
+    [submitted], [script] = site.submitted, site.scripts
     assert (submitted["partition"], submitted["nodes"], submitted["count"]) == ("lab", "gpu-1,gpu-2", "2")
     assert submitted["log"].startswith("/var/lib/busbar/nccl-lab-")
+    assert "--container-image=/images/nccl.sqsh" in script
     assert site.cancelled == []
     assert b"".join(Archive(tmp_path / "lab").log_lines()) == LOG
     assert (tmp_path / "lab" / "report.html").exists()
@@ -127,6 +130,9 @@ def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path) -> None:
 
 def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_path: Path) -> None:
     of_pool = tmp_path / "lab"
+    dead = Site(gpu_1="down*|Not responding", gpu_2="down*|Not responding")
+    keep(measured(dead, tmp_path), of_pool, print)
+    assert read_folder(tmp_path) == [], "a job that was never submitted is no measurement"
     kept = [keep(measured(Site(), tmp_path), of_pool, print)]
     kept.append(keep(measured(Site(), tmp_path, validation={"tolerance": 0.2}), of_pool, print))
     assert not any("record" in each for each in kept)
@@ -136,19 +142,6 @@ def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_pa
     assert (record.kind, record.pool, entry.run.nodes) == ("update", "lab", ("gpu-1", "gpu-2"))
     assert (entry.run.result.busbw_gbps, record.complete, record.outcome.succeeded) == (2.0, True, True)
     assert (record.settings["max_bytes"], record.settings["tolerance"]) == ("4194304", "0.2")
-
-
-def test_a_job_that_was_never_submitted_is_no_measurement(tmp_path: Path) -> None:
-    site = Site(gpu_1="down*|Not responding", gpu_2="down*|Not responding")
-    keep(measured(site, tmp_path), tmp_path / "lab", print)
-    assert read_folder(tmp_path) == []
-
-
-def test_the_log_is_read_to_its_last_byte_in_pieces_of_any_size(tmp_path: Path) -> None:
-    site = Site(RUNNING, ENDED)
-    site.chunk = 97
-    assert measured(site, tmp_path)["verdict"] == "pass"
-    assert b"".join(Archive(tmp_path / "lab").log_lines()) == LOG
 
 
 def test_lines_that_are_written_while_the_job_ends_are_read_also_without_a_last_newline(
@@ -204,21 +197,18 @@ def test_the_job_s_name_changes_with_nodes_and_versions_and_not_with_the_expecta
     assert name not in [job.measure_spec(each, "lab", found, "x")["job"] for each, found in others]
 
 
-@pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "completing", "IDLE+CLOUD"])
-def test_a_node_that_starts_jobs_is_usable(state: str) -> None:
-    assert why_unusable({"state": state, "reason": "none"}) == ""
-
-
 @pytest.mark.parametrize(
-    "state",
+    ("states", "is_usable"),
     [
-        *("idle*", "allocated*", "down", "DOWN*", "drained", "DRAINING", "fail", "failing", "inval"),
-        *("unknown", "boot", "rebooted", "powered_down", "powering_up", "maint", "reserved"),
+        ("idle mixed allocated completing IDLE+CLOUD", True),
+        ("idle* allocated* down DOWN* drained DRAINING fail failing inval", False),
+        ("unknown boot rebooted powered_down powering_up maint reserved", False),
     ],
 )
-def test_a_node_that_starts_no_jobs_is_named_with_slurm_s_words(state: str) -> None:
-    assert why_unusable({"state": state, "reason": "bad fan"}) == f"{state}: bad fan"
-    assert why_unusable({"state": state, "reason": ""}) == state
+def test_a_node_that_starts_no_jobs_is_named_with_slurm_s_words(states: str, is_usable: bool) -> None:
+    for state in states.split():
+        assert why_unusable({"state": state, "reason": "fan"}) == ("" if is_usable else f"{state}: fan")
+        assert why_unusable({"state": state, "reason": ""}) == ("" if is_usable else state)
     assert why_unusable(None) == "not known to Slurm"
 
 
@@ -228,12 +218,6 @@ def test_a_host_in_quarantine_is_not_measured() -> None:
     assert spec["hostnames"] == {"gpu-1": "n001", "gpu-3": "gpu-3"}
     assert [each["name"] for each in spec["hosts"]] == ["gpu-1", "gpu-3"]
     assert spec["expectation"]["nodes"] == 2
-
-
-def test_an_image_is_given_to_srun(tmp_path: Path) -> None:
-    site = Site()
-    measured(site, tmp_path, validation={"image": "/images/nccl.sqsh"})
-    assert "--container-image=/images/nccl.sqsh" in site.scripts[0]
 
 
 def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,13 +282,6 @@ def test_without_a_whole_log_of_an_undisturbed_job_there_is_no_verdict(tmp_path:
     assert why != "too few nodes" or "too few nodes can be measured" in found["reasons"][1]
 
 
-def test_a_job_that_cannot_be_cancelled_is_named_with_the_command(tmp_path: Path) -> None:
-    site = Site(RUNNING, log=CUT)
-    site.refusals = {"cancel": ALWAYS}
-    assert measured(site, tmp_path)["verdict"] == "unknown"
-    assert "error: job 7 could not be cancelled: ctl: connection lost. Fix: scancel 7" in site.said
-
-
 def test_a_job_that_failed_by_itself_is_a_failure(tmp_path: Path) -> None:
     failed = launcher_log.text(exit_code=3).encode()
     found = measured(Site(RUNNING, status("FAILED", exit_code="3:0"), log=failed), tmp_path)
@@ -340,27 +317,30 @@ def test_logins_that_die_are_made_again(tmp_path: Path) -> None:
     assert measured(long, tmp_path / "long")["verdict"] == "pass"
 
 
-def test_a_drained_node_may_be_left_out_where_enough_are_left(tmp_path: Path) -> None:
+def test_a_drained_node_may_be_left_out_where_the_fraction_that_is_needed_is_left(tmp_path: Path) -> None:
+    half = {"min_nodes_fraction": 0.5}
     site = Site(gpu_3="drained|bad cable")
-    found = measured(site, tmp_path, hosts=compute({}, {}, {}), validation={"min_nodes_fraction": 0.5})
+    found = measured(site, tmp_path, hosts=compute({}, {}, {}), validation=half)
     assert (found["verdict"], found["nodes_measured"]) == ("pass", ["gpu-1", "gpu-2"])
     assert "left out: gpu-3 is drained: bad cable" in site.said
+    exactly = Site(gpu_2="drained|bad cable")
+    measured(exactly, tmp_path, validation=half)
+    assert [(each["nodes"], each["count"]) for each in exactly.submitted] == [("gpu-1", "1")]
 
 
-def test_exactly_the_fraction_that_is_needed_is_enough(tmp_path: Path) -> None:
-    site = Site(gpu_2="drained|bad cable")
-    measured(site, tmp_path, validation={"min_nodes_fraction": 0.5})
-    assert [(each["nodes"], each["count"]) for each in site.submitted] == [("gpu-1", "1")]
-
-
-def test_a_signal_cancels_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(RUNNING)
+def test_a_signal_cancels_the_job_and_one_that_cannot_be_cancelled_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = Site(RUNNING, log=CUT)
+    stays.refusals = {"cancel": ALWAYS}
+    assert measured(stays, tmp_path / "stays")["verdict"] == "unknown"
+    assert "error: job 7 could not be cancelled: ctl: connection lost. Fix: scancel 7" in stays.said
 
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
+    site = Site(RUNNING, log=CUT)
     monkeypatch.setattr(site.clock, "pause", interrupt)
-    site.log = CUT
     with pytest.raises(KeyboardInterrupt):
         measured(site, tmp_path)
     assert site.cancelled == ["7"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +26,49 @@ POOLS = {name: configured()["pools"]["h100"] for name in ("a", "b")}
 SITE = {"pools": POOLS, "hosts": compute({"pool": "a"}, {"pool": "b"})}
 
 
-@pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpec]:
-    """What will be measured of the stack in `tmp_path`, whose hosts are ready."""
-    asked: list[MeasureSpec] = []
+@dataclass
+class Site:
+    """The stack in `folder`, whose hosts give `findings`; `asked`: what was measured of it.
 
-    async def survey(*_: object, **__: object) -> Outcome:
+    `verdicts`: of each pool. A measurement has its record, and is of all hosts that it was asked for unless
+    `nodes` says which.
+    """
+
+    folder: Path
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=lambda: dict.fromkeys("ab", passing()))
+    findings: list[Finding] = field(default_factory=list)
+    nodes: list[str] | None = None
+    asked: list[MeasureSpec] = field(default_factory=list)
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "Pulumi.dev.yaml"
+
+    def __call__(self, *words: str, command: str = "measure") -> Result:
+        return busbar(command, str(self.file), *words)
+
+    async def survey(self, *_: object, **__: object) -> Outcome:
         found = {name: HostRecord("f", name, each) for name, each in facts(slurm(**SITE)).items()}
-        return Outcome([], found, len(found))
+        return Outcome(self.findings, {} if self.findings else found, len(found))
 
-    monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
-    (tmp_path / "Pulumi.dev.yaml").write_text(stack_file(**SITE))
-    return asked
+    def collect(self, spec: MeasureSpec, *_: object) -> dict[str, Any]:
+        self.asked.append(spec)
+        pool, names = spec.hosts[0].pool or "", [host.name for host in spec.hosts]
+        record = Record(
+            job_uid=spec.job, pool=pool, kind="update", folder=spec.folder,
+            nodes=tuple(names), measured_at="2026-01-01T00:00:00Z", expectation={},
+        )  # fmt: skip
+        found = summarize(self.verdicts[pool], record=record)
+        return {**found, "nodes_measured": self.nodes or names}
 
 
-def measure(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, asked: list[MeasureSpec], verdicts: Mapping[str, Any]
-) -> Result:
-    def collect(spec: MeasureSpec, *_: object) -> dict[str, Any]:
-        asked.append(spec)
-        return summarize(verdicts[Path(spec.folder).parent.name])
-
-    monkeypatch.setattr("stacks.slurm.package.measure.collect", collect)
-    return busbar("measure", str(folder / "Pulumi.dev.yaml"))
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path)
+    made.file.write_text(stack_file(**SITE))
+    monkeypatch.setattr("stacks.slurm.package.operations.survey", made.survey)
+    monkeypatch.setattr("stacks.slurm.package.measure.collect", made.collect)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -61,78 +81,44 @@ def measure(
     ],
 )
 def test_every_pool_is_measured_and_the_worst_verdict_counts(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    measured: list[MeasureSpec],
-    of_a: dict[str, Any],
-    of_b: dict[str, Any],
-    code: int,
+    site: Site, of_a: dict[str, Any], of_b: dict[str, Any], code: int
 ) -> None:
-    done = measure(tmp_path, monkeypatch, measured, {"a": of_a, "b": of_b})
+    site.verdicts = {"a": of_a, "b": of_b}
+    done = site()
     assert done.exit_code == code, done.output
-    assert [spec.folder for spec in measured] == [
-        str(tmp_path / ".busbar" / "dev" / pool / "measure") for pool in ("a", "b")
-    ]
+    folders = [str(site.folder / ".busbar" / "dev" / pool / "measure") for pool in ("a", "b")]
+    assert [spec.folder for spec in site.asked] == folders
     made = slurm(**SITE)
     of_updates = {job.measure_spec(made, pool, facts(made), "x")["job"] for pool in POOLS}
-    assert len({spec.job for spec in measured} - of_updates) == 2, "what an update has measured counts not"
+    assert len({spec.job for spec in site.asked} - of_updates) == 2, "what an update has measured counts not"
 
 
-def test_a_pass_without_a_host_that_nobody_has_left_out_is_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[MeasureSpec]
-) -> None:
-    monkeypatch.setattr(
-        "stacks.slurm.package.measure.collect",
-        lambda *_: {**summarize(passing()), "nodes_measured": ["gpu-1"]},
-    )
-    done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"))
+def test_a_pass_without_a_host_that_nobody_has_left_out_is_no_verdict(site: Site) -> None:
+    site.nodes = ["gpu-1"]
+    done = site()
     assert done.exit_code == 2, done.output
     assert "not measured: gpu-2" in " ".join(done.output.split())
 
 
-def test_nothing_is_measured_where_a_host_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: list[MeasureSpec]
-) -> None:
-    async def survey(*_: object, **__: object) -> Outcome:
-        return Outcome([Finding(("gpu-1",), "7 GPUs, expected 8", "repair it")], {}, 4)
-
-    monkeypatch.setattr("stacks.slurm.package.operations.survey", survey)
-    done = measure(tmp_path, monkeypatch, measured, {})
+def test_nothing_is_measured_where_a_host_is_not_ready(site: Site) -> None:
+    site.findings = [Finding(("gpu-1",), "7 GPUs, expected 8", "repair it")]
+    done = site()
     assert done.exit_code == 1 and "gpu-1: 7 GPUs, expected 8" in done.output
-    assert measured == []
+    assert site.asked == []
 
 
-@pytest.fixture
-def passed(measured: list[MeasureSpec], monkeypatch: pytest.MonkeyPatch) -> list[MeasureSpec]:
-    """The same; every measurement passes, with its record."""
-
-    def collect(spec: MeasureSpec, *_: object) -> dict[str, Any]:
-        measured.append(spec)
-        names = [host.name for host in spec.hosts]
-        record = Record(
-            job_uid=spec.job, pool=spec.hosts[0].pool or "", kind="update", folder=spec.folder,
-            nodes=tuple(names), measured_at="2026-01-01T00:00:00Z", expectation={},
-        )  # fmt: skip
-        return {**summarize(passing(), record=record), "nodes_measured": names}
-
-    monkeypatch.setattr("stacks.slurm.package.measure.collect", collect)
-    return measured
-
-
-def test_a_measurement_is_recorded_for_the_history_of_the_stack(
-    tmp_path: Path, passed: list[MeasureSpec]
-) -> None:
-    file = str(tmp_path / "Pulumi.dev.yaml")
-    nothing = busbar("history", file)
+def test_a_measurement_is_recorded_for_the_history_of_the_stack(site: Site) -> None:
+    nothing = site(command="history")
     assert nothing.exit_code == 2 and "no measurement of stack dev is recorded" in nothing.stderr
-    done = busbar("measure", file, "--json")
+    done = site("--json", "--minutes", "2")
     assert done.exit_code == 0, done.output
+    assert {spec.deadline_seconds for spec in site.asked} == {120}
     assert [*json.loads(done.stdout)["pools"]] == ["a", "b"]
-    shown = busbar("history", file, "--json")
+    shown = site("--json", command="history")
     assert shown.exit_code == 0, shown.output
     runs = json.loads(shown.stdout)["runs"]
     assert sorted((each["pool"], each["kind"]) for each in runs) == [("a", "measure"), ("b", "measure")]
-    folders = {each.record.folder for each in read_folder(tmp_path / ".busbar" / "dev")}
+    folders = {each.record.folder for each in read_folder(site.folder / ".busbar" / "dev")}
     assert folders == {".busbar/dev/a/measure", ".busbar/dev/b/measure"}
 
 
@@ -146,16 +132,11 @@ def test_a_measurement_is_recorded_for_the_history_of_the_stack(
     ],
 )
 def test_only_what_is_named_is_measured_and_decides(
-    tmp_path: Path, passed: list[MeasureSpec], words: list[str], hosts: list[list[str]]
+    site: Site, words: list[str], hosts: list[list[str]]
 ) -> None:
-    done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), *words)
+    done = site(*words)
     assert done.exit_code == 0, done.output
-    assert [[host.name for host in spec.hosts] for spec in passed] == hosts
-
-
-def test_the_time_of_the_job_can_be_cut(tmp_path: Path, passed: list[MeasureSpec]) -> None:
-    busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), "--minutes", "2")
-    assert {spec.deadline_seconds for spec in passed} == {120}
+    assert [[host.name for host in spec.hosts] for spec in site.asked] == hosts
 
 
 @pytest.mark.parametrize(
@@ -164,21 +145,13 @@ def test_the_time_of_the_job_can_be_cut(tmp_path: Path, passed: list[MeasureSpec
         (["--pool", "c"], "--pool c: expected one of a, b"),
         (["--nodes", "gpu-1,gpu-9"], "no workers of the stack: gpu-9"),
         (["--nodes", "gpu-1,gpu-2"], "expected workers of one pool, got those of a, b"),
+        (["--nodes", "gpu-3"], "in quarantine, where Slurm starts no jobs: gpu-3"),
         (["--idle"], "--idle is for K3s"),
     ],
 )
-def test_what_cannot_be_measured_is_bad_usage(
-    tmp_path: Path, passed: list[MeasureSpec], words: list[str], text: str
-) -> None:
-    done = busbar("measure", str(tmp_path / "Pulumi.dev.yaml"), *words)
+def test_what_cannot_be_measured_is_bad_usage(site: Site, words: list[str], text: str) -> None:
+    hosts = compute({"pool": "a"}, {"pool": "b"}, {"pool": "a", "quarantine": "RMA 7"})
+    site.file.write_text(stack_file(pools=POOLS, hosts=hosts))
+    done = site(*words)
     assert done.exit_code == 64, done.output
-    assert text in done.stderr and passed == []
-
-
-def test_a_host_in_quarantine_cannot_be_measured(tmp_path: Path, passed: list[MeasureSpec]) -> None:
-    file = tmp_path / "Pulumi.dev.yaml"
-    hosts = compute({"pool": "a", "quarantine": "RMA 7"}, {"pool": "a"}, {"pool": "b"})
-    file.write_text(stack_file(pools=POOLS, hosts=hosts))
-    done = busbar("measure", str(file), "--nodes", "gpu-1")
-    assert done.exit_code == 64 and passed == [], done.output
-    assert "in quarantine, where Slurm starts no jobs: gpu-1" in done.stderr
+    assert text in done.stderr and site.asked == []

@@ -105,25 +105,22 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return made
 
 
-def test_hosts_are_listed_with_the_roles_of_the_configuration(site: Site) -> None:
-    rows = {
-        line.split()[0]: line.split()[1]
-        for line in site("preflight", "{}").stdout.splitlines()
-        if "10.0" in line
-    }
-    assert rows == {"ctl": "controller", "login": "login", "gpu-1": "compute", "gpu-2": "compute"}
+ROLES = {"ctl": "controller", "login": "login", "gpu-1": "compute", "gpu-2": "compute"}
 
 
 @pytest.mark.parametrize("level", ["error", "warning", None])
-def test_preflight_asks_every_host_before_the_first_update(site: Site, level: Any) -> None:
+def test_preflight_asks_every_host_before_the_first_update_and_lists_it_with_its_role(
+    site: Site, level: Any
+) -> None:
     site.findings += [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it", kind=level)] if level else []
     done = site("preflight", "{}")
     assert done.exit_code == (1 if level == "error" else 0), done.output
     [spec] = site.asked
-    assert [host.name for host in spec.hosts] == ["ctl", "login", "gpu-1", "gpu-2"]
+    assert [host.name for host in spec.hosts] == [*ROLES]
     assert spec.install_id == "0123456789abcdef"
     assert ("gpu-2: 7 GPUs, expected 8. Fix: repair it" in done.output) is bool(level)
-    assert [host.name for host in spec.hosts if f"\n{host.name} " not in done.stdout] == []
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if "10.0" in line]
+    assert {row[0]: row[1] for row in rows} == ROLES
 
 
 def test_the_keys_of_all_hosts_are_asked_also_where_the_rest_is_not_written_yet(
@@ -146,40 +143,33 @@ def test_the_keys_of_all_hosts_are_asked_also_where_the_rest_is_not_written_yet(
     assert f"host_key: {host_key('ctl')}   # hosts.controller (ctl)" in done.stdout
 
 
-IDLE = {"state": "idle", "reason": "", "by": "root"}
-DRAINED = {"state": "drained", "reason": "new fan", "by": "root"}
+# The state of gpu-2, a job that does not leave it, quarantine, whether that is well, and what is shown.
+NODES = yaml.safe_load("""
+- [mixed, [], false, true, mixed]
+- ["drained: new fan", [], false, false, "drained: new fan"]
+- ["drained: new fan", [], true, true, "drained: new fan"]
+- [down*, [], false, false, down*]
+- [completing, ["9", 130], false, false, "job 9 has been completing for 130 s, expected at most 120 s"]
+- [completing, ["9", 20], false, true, completing]
+""")
 
 
-@pytest.mark.parametrize(
-    ("of_gpu_2", "quarantine", "is_well"),
-    [
-        ({**IDLE, "state": "mixed"}, False, True),
-        (DRAINED, False, False),
-        (DRAINED, True, True),
-        ({**IDLE, "state": "down*"}, False, False),
-    ],
-)
+@pytest.mark.parametrize(("of_gpu_2", "completing", "quarantine", "is_well", "shown"), NODES)
 def test_nodes_shows_the_hardware_of_compute_hosts_beside_the_states_of_slurm(
-    site: Site, of_gpu_2: dict[str, str], quarantine: bool, is_well: bool
+    site: Site, of_gpu_2: str, completing: list[Any], quarantine: bool, is_well: bool, shown: str
 ) -> None:
     site.write(hosts=compute({}, {"quarantine": "RMA 7"} if quarantine else {}))
-    site.nodes = {"gpu-1": IDLE, "gpu-2": of_gpu_2}
+    states = {"gpu-1": "idle", "gpu-2": of_gpu_2}
+    for name, text in states.items():
+        state, _, reason = text.partition(": ")
+        site.nodes[name] = {"state": state, "reason": reason, "by": "root"}
+    site.completing = {"gpu-2": (completing[0], completing[1])} if completing else {}
     done = site("nodes", "{}", "--json")
     assert done.exit_code == (0 if is_well else 1), done.output
     found = json.loads(done.stdout)
     assert (found["stack"], found["well"]) == ("dev", is_well)
-    state = of_gpu_2["state"] + (": new fan" if of_gpu_2 is DRAINED else "")
-    assert {each["name"]: each["node"] for each in found["nodes"]} == {"gpu-1": "idle", "gpu-2": state}
+    assert {each["name"]: each["node"] for each in found["nodes"]} == {"gpu-1": "idle", "gpu-2": shown}
     assert found["nodes"][0]["facts"]["gpus"] == 8
-
-
-def test_nodes_names_the_job_that_does_not_leave_a_node(site: Site) -> None:
-    site.nodes = {"gpu-1": IDLE, "gpu-2": {**IDLE, "state": "completing"}}
-    site.completing = {"gpu-1": ("8", 20), "gpu-2": ("9", 130)}
-    done = site("nodes", "{}", "--json")
-    assert done.exit_code == 1, done.output
-    states = {each["name"]: each["node"] for each in json.loads(done.stdout)["nodes"]}
-    assert states == {"gpu-1": "idle", "gpu-2": "job 9 has been completing for 130 s, expected at most 120 s"}
 
 
 def test_nodes_of_a_slurmctld_that_is_not_responding_are_unknown_and_an_error(site: Site) -> None:
@@ -257,13 +247,10 @@ def test_a_host_that_cannot_run_jobs_stays_drained(site: Site, state: str, text:
     done = site("uncordon", "{}", "gpu-2")
     assert done.exit_code == 1 and site.given == [], done.output
     assert text in done.stderr
-
-
-@pytest.mark.parametrize("command", ["drain", "uncordon"])
-def test_only_a_compute_host_can_be_drained(site: Site, command: str) -> None:
-    done = site(command, "{}", "login")
-    assert done.exit_code == 64, done.output
-    assert "login is not a compute host of Pulumi.dev.yaml" in done.stderr
+    for command in ("drain", "uncordon"):
+        of_login = site(command, "{}", "login")
+        assert of_login.exit_code == 64
+        assert "login is not a compute host of Pulumi.dev.yaml" in of_login.stderr
 
 
 def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
@@ -340,19 +327,14 @@ def test_every_package_of_the_host_scripts_is_listed() -> None:
 
 
 def test_paths_are_measured_over_ssh_where_no_job_runs(site: Site) -> None:
+    site.nodes = {"gpu-1": {"state": "idle"}, "gpu-2": {"state": "mixed"}}
+    done = site("diagnose", "{}", "--paths")
+    assert (done.exit_code, site.given) == (2, [])
+    said = "GPUs or HCAs are in use: jobs on gpu-2 (mixed). Fix: wait for these jobs, or end them"
+    assert said in done.stderr
     site.nodes = {f"gpu-{number}": {"state": "idle", "reason": "", "by": ""} for number in (1, 2)}
     done = site("diagnose", "{}", "--paths", "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["rows"], found["not_run"], len(found["paths"])) == (0, [], [], 40)
     asked = sorted(each["VERB"] for each in site.given)
     assert asked == ["connect", "look", "look", "loopback", "loopback", "serve"]
-
-
-def test_paths_are_not_measured_while_jobs_hold_a_node(site: Site) -> None:
-    site.nodes = {"gpu-1": {"state": "idle"}, "gpu-2": {"state": "mixed"}}
-    done = site("diagnose", "{}", "--paths")
-    assert done.exit_code == 2
-    assert (
-        "GPUs or HCAs are in use: jobs on gpu-2 (mixed). Fix: wait for these jobs, or end them" in done.stderr
-    )
-    assert site.given == []

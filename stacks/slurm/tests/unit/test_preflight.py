@@ -13,8 +13,7 @@ from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Answer
 from stacks.slurm.package import preflight
 from stacks.slurm.package.preflight import Spec
-from stacks.slurm.tests.support import ALSO, compute, configured, reported, slurm, spec
-from stacks.slurm.tests.support import host as plain_host
+from stacks.slurm.tests.support import ALSO, compute, reported, slurm, spec
 from tests.support.reports import CLOCK, hca
 
 CTL, LOGIN, GPU_1, GPU_2 = preflight.hosts_of(slurm())
@@ -29,22 +28,15 @@ def found(
 
 
 def test_the_name_of_a_cluster_with_state_cannot_be_changed_and_the_former_one_is_the_way_back() -> None:
-    plain: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
     name = spec().cluster
-    assert found({"cluster": name}, host=CTL, **plain) == []
-    [finding] = preflight.check(spec(), CTL, reported({"cluster": "former"}, **plain), CLOCK)
+    assert found({"cluster": name}, host=CTL, **NO_GPU) == []
+    [finding] = preflight.check(spec(), CTL, reported({"cluster": "former"}, **NO_GPU), CLOCK)
     assert finding.what == (
         f"name cannot be changed: slurmctld's state is of cluster former, the file says {name}"
     )
     assert str(finding.fix).startswith("write back name: former; ")
     assert found({"cluster": "former"}, host=GPU_1) == [], "slurmctld does not run there"
     assert spec(cluster="other").fingerprint(CTL) != spec().fingerprint(CTL), "the controller is asked again"
-
-
-def test_a_good_host_has_no_findings() -> None:
-    assert found() == []
-    assert found({"available": "23.11.0-1"}, disks=[{"path": "/", "free_bytes": 10**9}]) == []
-    assert found(host=CTL, gpus=None, fabric_manager=None, gdr=None, hcas=[]) == []
 
 
 # The finding, what differs in what Slurm's part of the survey reports, and in what the core's part reports.
@@ -81,24 +73,42 @@ def test_what_slurm_cannot_run_with_is_an_error(
     assert only.startswith(expected)
 
 
-def test_an_installed_slurm_counts_and_a_folder_of_packages_over_it() -> None:
-    assert found({"installed": "24.11.5-4", "available": ""}) == []
-    folder = spec(slurm(packages="/srv/debs"))
-    [too_old, no_user] = found({"installed": "24.11.5", "available": "23.02.7-1"}, of=folder)
-    assert "Slurm 23.02.7-1" in too_old and "no user slurm" in no_user
-    [none, _] = found({"available": ""}, of=folder)
-    assert none == "error has no slurm-smd-client_*.deb in /srv/debs"
+NO_GPU: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
+DEBS = spec(slurm(packages="/srv/debs"))
+NO_USER = "error has no user slurm, which SchedMD's packages expect"
 
 
-def test_a_daemon_of_slurm_may_listen_where_it_should() -> None:
-    assert found(listening=[{"port": 6818, "process": "slurmd"}]) == []
-    assert found(
-        host=CTL, listening=[{"port": 6817, "process": "nginx"}, {"port": 6819, "process": "x"}]
-    ) == [
-        "error TCP port 6817 of slurmctld is in use by nginx",
-        "error TCP port 6819 of slurmdbd is in use by x",
-    ]
-    assert found(host=LOGIN, listening=[{"port": 6817, "process": "nginx"}]) == []
+def listening(*ports: int, process: str = "nginx") -> dict[str, Any]:
+    return {"listening": [{"port": port, "process": process} for port in ports]}
+
+
+# A host, the request, what differs from a good one's report for Slurm and for the core, and the findings.
+HOSTS: list[tuple[Any, Spec, dict[str, Any], dict[str, Any], list[str]]] = [
+    (GPU_1, spec(), {}, {}, []),
+    (CTL, spec(), {}, NO_GPU, []),
+    (GPU_1, spec(), {"available": "23.11.0-1"}, {"disks": [{"path": "/", "free_bytes": 10**9}]}, []),
+    # An installed Slurm counts, unless it comes from a folder.
+    (GPU_1, spec(), {"installed": "24.11.5-4", "available": ""}, {}, []),
+    (GPU_1, DEBS, {"installed": "24.11.5", "available": "23.02.7-1"}, {},
+     ["error Slurm 23.02.7-1 of ubuntu 24.04 is too old", NO_USER]),
+    (GPU_1, DEBS, {"available": ""}, {}, ["error has no slurm-smd-client_*.deb in /srv/debs", NO_USER]),
+    # A daemon may listen where it should.
+    (GPU_1, spec(), {}, listening(6818, process="slurmd"), []),
+    (LOGIN, spec(), {}, {**NO_GPU, **listening(6817)}, []),
+    (CTL, spec(), {}, {**NO_GPU, **listening(6817, 6819)},
+     [f"error TCP port {port} is in use by nginx" for port in ("6817 of slurmctld", "6819 of slurmdbd")]),
+    (CTL, spec(), {}, {**NO_GPU, "unresolved": ["login", "gpu-1"]},
+     ["warning cannot resolve login, gpu-1: slurmctld waits"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("host", "of", "also", "changes", "expected"), HOSTS)
+def test_a_host_has_the_findings_of_its_role(
+    host: Any, of: Spec, also: dict[str, Any], changes: dict[str, Any], expected: list[str]
+) -> None:
+    said = found(also, host=host, of=of, **changes)
+    assert len(said) == len(expected), said
+    assert all(each.startswith(start) for each, start in zip(said, expected, strict=True)), said
 
 
 def test_broken_hardware_of_a_host_in_quarantine_is_a_warning() -> None:
@@ -219,46 +229,40 @@ def without(name: str, asked: list[str] | None = None) -> Any:
     return answer
 
 
-def test_a_host_that_never_passed_and_is_not_responding_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "query_all", without("gpu-1"))
-    outcome = asyncio.run(preflight.survey(spec(), {}))
-    assert [each.host for each in outcome.errors] == ["gpu-1"] and "gpu-1" not in outcome.records
-
-
-@pytest.mark.parametrize("name", ["gpu-1", "ctl"])
-def test_only_a_compute_host_that_passed_before_is_left_out_of_an_update(
-    monkeypatch: pytest.MonkeyPatch, name: str
+@pytest.mark.parametrize(
+    ("name", "passed_before", "is_installed", "is_left_out"),
+    [
+        ("gpu-1", False, False, False),
+        ("gpu-1", True, False, True),
+        # A measurement of a running cluster goes on without it.
+        ("gpu-1", False, True, True),
+        ("ctl", True, False, False),
+    ],
+)
+def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, name: str, passed_before: bool, is_installed: bool, is_left_out: bool
 ) -> None:
     monkeypatch.setattr(preflight, "query_all", without("none"))
-    before = asyncio.run(preflight.survey(spec(), {})).records
+    before = asyncio.run(preflight.survey(spec(), {})).records if passed_before else {}
     monkeypatch.setattr(preflight, "query_all", without(name))
-    outcome = asyncio.run(preflight.survey(SHARED, before))
-    if name == "ctl":
-        assert [each.host for each in outcome.errors] == ["ctl"]
-        return
-    assert [(each.kind, each.what) for each in outcome.findings if each.host == name] == [
-        ("warning", "no answer; left out of this update")
+    outcome = asyncio.run(preflight.survey(SHARED, before, is_installed=is_installed))
+    assert [each.host for each in outcome.errors] == ([] if is_left_out else [name])
+    if not passed_before:
+        assert name not in outcome.records
+    elif is_left_out:
+        [finding] = [each for each in outcome.findings if each.host == name]
+        assert (finding.kind, finding.what) == ("warning", "no answer; left out of this update")
+        assert outcome.records[name].facts == before[name].facts
+        assert asyncio.run(preflight.survey(SHARED, outcome.records)).queried == 1, "it is asked again"
+
+
+def test_equal_hosts_have_equal_facts_whatever_they_are_called_and_however_much_memory_is_free() -> None:
+    reports = [
+        reported({"hostname": host.name}, memory_bytes=(2 << 40) + n) for n, host in enumerate((GPU_1, GPU_2))
     ]
-    assert outcome.records[name].facts == before[name].facts
-    assert asyncio.run(preflight.survey(SHARED, outcome.records)).queried == 1, "it is asked again"
-
-
-def test_a_measurement_of_a_running_cluster_goes_on_without_a_dead_compute_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(preflight, "query_all", without("gpu-1"))
-    outcome = asyncio.run(preflight.survey(spec(), {}, is_installed=True))
-    assert outcome.errors == [] and [*outcome.records] == ["ctl", "login", "gpu-2"]
-
-
-def test_memory_is_stored_so_that_it_does_not_change_on_its_own() -> None:
-    found = preflight.facts_of(spec(), GPU_1, reported(memory_bytes=(2 << 40) + 12345))
-    assert found["memory_bytes"] == 2 << 40
-
-
-def test_equal_hosts_have_equal_facts_whatever_they_are_called() -> None:
-    facts = [preflight.facts_of(spec(), host, reported({"hostname": host.name})) for host in (GPU_1, GPU_2)]
+    facts = [preflight.facts_of(spec(), *each) for each in zip((GPU_1, GPU_2), reports, strict=True)]
     assert facts[0] == facts[1] and facts[0]["gpu_minors"] == ALSO["gpu_minors"]
+    assert facts[0]["memory_bytes"] == 2 << 40
 
 
 def test_a_compute_host_must_have_what_its_pool_and_its_measurement_ask_for() -> None:
@@ -271,19 +275,6 @@ def test_a_compute_host_must_have_what_its_pool_and_its_measurement_ask_for() ->
     assert required == {**pool, "min_disk_gb": 1, "link_layer": "ethernet", "transport": "rdma"}
 
 
-def test_names_that_the_controller_cannot_resolve_are_a_warning() -> None:
-    assert spec().values(CTL)["NAMES"] == "ctl login gpu-1 gpu-2"
-    [only] = found(host=CTL, unresolved=["login", "gpu-1"])
-    assert only.startswith("warning cannot resolve login, gpu-1: slurmctld waits")
-
-
-def test_a_host_is_asked_for_the_folder_of_the_homes_and_the_uids_of_the_users() -> None:
-    users = {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5002}}}
-    values = spec(slurm(users=users)).values(GPU_1)
-    asked = {"SLURM_PACKAGES": "os", "HOME_PATH": "/home", "USERS": "ada:5001 bob:5002"}
-    assert asked.items() <= values.items()
-
-
 NFS = spec(slurm(home={"nfs": {"folder": "/srv/home", "min_free_gb": 10}}))
 FOLDER = {
     **{"kind": "folder", "foreign_exports": [], "system_disk": False, "free_bytes": 10**12},
@@ -291,23 +282,20 @@ FOLDER = {
 }
 
 
-def test_every_host_but_the_server_mounts_the_homes() -> None:
+def test_every_host_but_the_server_mounts_the_homes_and_is_asked_again_for_another_server() -> None:
     values = [NFS.values(host) for host in (CTL, LOGIN, GPU_1)]
     assert [each.get("NFS_FOLDER") for each in values] == ["/srv/home", None, None]
     assert [each.get("NFS_SERVER") for each in values] == [None, "10.0.0.1", "10.0.0.1"]
     moved = spec(slurm(home={"nfs": {"folder": "/srv/home", "host": "login"}}))
-    assert NFS.fingerprint(LOGIN) != moved.fingerprint(LOGIN) != spec().fingerprint(LOGIN)
+    for host in (LOGIN, GPU_1):
+        assert len({each.fingerprint(host) for each in (NFS, moved, spec())}) == 3
 
 
-def test_hosts_are_asked_again_where_the_homes_have_another_server() -> None:
-    logins = [plain_host("login", 2), plain_host("login-2", 3)]
-    for number in range(2, 5):
-        asked = set()
-        for server in ("ctl", "login"):
-            home = {"nfs": {"folder": "/srv/home", "host": server}}
-            of = spec(slurm(hosts={**configured()["hosts"], "login": logins}, home=home))
-            asked.add(of.fingerprint(of.hosts[number]))
-        assert len(asked) == 2, f"host {number}"
+def test_a_host_is_asked_for_names_homes_and_uids() -> None:
+    assert spec().values(CTL)["NAMES"] == "ctl login gpu-1 gpu-2"
+    users = {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5002}}}
+    asked = {"SLURM_PACKAGES": "os", "HOME_PATH": "/home", "USERS": "ada:5001 bob:5002"}
+    assert asked.items() <= spec(slurm(users=users)).values(GPU_1).items()
 
 
 @pytest.mark.parametrize("host", [LOGIN, GPU_1])
@@ -346,18 +334,19 @@ def test_a_user_must_have_one_uid_on_every_host(
     assert found({"users": {"ada": found_as}}, of=spec(made)) == ([expected] if expected else [])
 
 
-def fix_of(name: str, uid: str) -> str:
+@pytest.mark.parametrize(
+    ("name", "uid", "is_of_os"),
+    [
+        *(("www-data", "33", True), ("munge", "64030", True), ("sync", "65534", True)),
+        *(("ada", uid, False) for uid in ("1000", "59999", "65536", "100234")),
+    ],
+)
+def test_only_a_person_s_account_may_get_the_uid_that_is_expected(
+    name: str, uid: str, is_of_os: bool
+) -> None:
     made = spec(slurm(users={"accounts": {name: {"uid": 5001}}}))
     [finding] = preflight.check(made, GPU_1, reported({"users": {name: [uid, ""]}}), CLOCK)
-    return str(finding.fix)
-
-
-@pytest.mark.parametrize(("name", "uid"), [("www-data", "33"), ("munge", "64030"), ("sync", "65534")])
-def test_no_account_of_the_operating_system_is_to_get_another_uid(name: str, uid: str) -> None:
-    assert fix_of(name, uid) == f"rename it in users.accounts: {name} is an account of the operating system"
-
-
-@pytest.mark.parametrize("uid", ["1000", "59999", "65536", "100234"])
-def test_a_person_s_account_may_get_the_uid_that_is_expected(uid: str) -> None:
-    fix = f"set users.accounts.ada.uid: {uid}, or usermod -u 5001 ada while nothing of it runs"
-    assert fix_of("ada", uid) == fix
+    fix = f"set users.accounts.{name}.uid: {uid}, or usermod -u 5001 {name} while nothing of it runs"
+    if is_of_os:
+        fix = f"rename it in users.accounts: {name} is an account of the operating system"
+    assert str(finding.fix) == fix

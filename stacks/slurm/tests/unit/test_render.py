@@ -41,14 +41,10 @@ def test_a_time_limit_is_written_as_slurm_shows_it(given: str, shown: str) -> No
     assert f"MaxTime={shown} State=UP" in text("slurm.conf", made)
 
 
-def test_a_host_is_known_by_what_it_calls_itself() -> None:
-    lines = text("slurm.conf", ctl={"hostname": "head"}, gpu_1={"hostname": "node001"})
+def test_a_host_is_known_by_what_it_calls_itself_and_numbers_that_do_not_fit_are_left_out() -> None:
+    lines = text("slurm.conf", ctl={"hostname": "head"}, gpu_1={"hostname": "node001", "cpus": 2})
     assert "SlurmctldHost=head(10.0.0.1)\n" in lines
-    assert "NodeName=gpu-1 NodeHostname=node001 " in lines
-
-
-def test_processors_whose_numbers_do_not_fit_are_counted_only() -> None:
-    assert "NodeAddr=10.0.0.11 CPUs=2 RealMemory" in text("slurm.conf", gpu_1={"cpus": 2})
+    assert "NodeName=gpu-1 NodeHostname=node001 NodeAddr=10.0.0.11 CPUs=2 RealMemory" in lines
 
 
 def test_a_gpu_without_a_model_has_no_type() -> None:
@@ -100,10 +96,6 @@ def test_accounting_and_health_checks_are_left_out_where_they_are_off() -> None:
     assert not any(each.partition("=")[0] in text("slurm.conf", off) for each in both)
 
 
-def test_parameters_of_the_site_stand_in_slurm_conf() -> None:
-    assert "\nMaxJobCount=50000\n" in text("slurm.conf", slurm(parameters={"MaxJobCount": 50000}))
-
-
 def test_jobs_get_the_memory_of_their_gpus_and_the_smallest_share_of_their_partition() -> None:
     half = {"memory_bytes": 1 << 40}
     assert " State=UP DefMemPerGPU=124512\n" in text("slurm.conf", gpu_2=half)
@@ -115,9 +107,10 @@ def test_jobs_get_the_memory_of_their_gpus_and_the_smallest_share_of_their_parti
 
 
 @pytest.mark.parametrize(
-    "parameter", ["DefMemPerCPU", "DefMemPerGPU", "defmempernode", "MpiDefault", "AccountingStorageTRES"]
+    "parameter",
+    ["DefMemPerCPU", "DefMemPerGPU", "defmempernode", "MpiDefault", "AccountingStorageTRES", "MaxJobCount"],
 )
-def test_what_a_site_sets_is_not_set_again(parameter: str) -> None:
+def test_what_a_site_sets_stands_in_slurm_conf_and_is_not_set_again(parameter: str) -> None:
     lines = text("slurm.conf", slurm(parameters={parameter: "4096"})).splitlines()
     assert f"{parameter}=4096" in lines
     assert [line for line in lines if parameter.lower() in line.lower()] == [f"{parameter}=4096"]
@@ -132,16 +125,24 @@ def test_pmix_is_the_default_of_schedmd_s_packages_where_every_host_has_its_libr
     assert "\nMpiDefault=pmi2\n" in text("slurm.conf", debs, **{**of_host, "login": {"pmix": False}})
 
 
-def test_without_places_there_is_no_topology() -> None:
+def test_what_is_not_configured_has_no_file() -> None:
     assert text("topology.conf") == "" and "TopologyPlugin" not in text("slurm.conf")
+    assert text("plugstack.conf") == ""
+    made = text("plugstack.conf", slurm(container_packages="/srv/debs"))
+    assert made.splitlines()[1:] == ["include /usr/share/pyxis/*"]
+
+
+def lines_of_topology(plugin: str, *places: dict[str, str]) -> list[str]:
+    made = slurm(hosts=compute(*({"topology": place} for place in places)))
+    assert f"TopologyPlugin=topology/{plugin}" in text("slurm.conf", made)
+    return text("topology.conf", made).splitlines()[1:]
 
 
 def test_rail_groups_are_leaves_below_their_blocks_and_one_switch_is_above_all() -> None:
-    places = [("l1", "b1"), ("l2", "b1"), ("l3", "b2")]
-    made = slurm(
-        hosts=compute(*({"topology": {"rail_group": leaf, "block": block}} for leaf, block in places))
-    )
-    assert text("topology.conf", made).splitlines()[1:] == [
+    places = [
+        {"rail_group": leaf, "block": block} for leaf, block in (("l1", "b1"), ("l2", "b1"), ("l3", "b2"))
+    ]
+    assert lines_of_topology("tree", *places) == [
         "SwitchName=l1 Nodes=gpu-1",
         "SwitchName=l2 Nodes=gpu-2",
         "SwitchName=l3 Nodes=gpu-3",
@@ -149,38 +150,21 @@ def test_rail_groups_are_leaves_below_their_blocks_and_one_switch_is_above_all()
         "SwitchName=b2 Switches=l3",
         "SwitchName=fabric Switches=b1,b2",
     ]
-    assert "TopologyPlugin=topology/tree" in text("slurm.conf", made)
-
-
-def test_blocks_alone_are_leaves_and_a_single_leaf_needs_no_switch_above_it() -> None:
-    one = slurm(hosts=compute({"topology": {"block": "b1"}}, {"topology": {"block": "b1"}}))
-    assert text("topology.conf", one).splitlines()[1:] == ["SwitchName=b1 Nodes=gpu-1,gpu-2"]
-    two = slurm(hosts=compute({"topology": {"block": "b1"}}, {"topology": {"block": "b2"}}))
-    assert text("topology.conf", two).splitlines()[-1] == "SwitchName=fabric Switches=b1,b2"
+    # Blocks alone are leaves, and a single leaf needs no switch above it.
+    b1, b2 = {"block": "b1"}, {"block": "b2"}
+    assert lines_of_topology("tree", b1, b1) == ["SwitchName=b1 Nodes=gpu-1,gpu-2"]
+    assert lines_of_topology("tree", b1, b2)[-1] == "SwitchName=fabric Switches=b1,b2"
 
 
 def test_nvlink_domains_are_blocks_of_the_smallest_one_s_size() -> None:
-    places = ["d1", "d1", "d2"]
-    made = slurm(hosts=compute(*({"topology": {"nvlink_domain": domain}} for domain in places)))
-    assert text("topology.conf", made).splitlines()[1:] == [
-        "BlockName=d1 Nodes=gpu-1,gpu-2",
-        "BlockName=d2 Nodes=gpu-3",
-        "BlockSizes=1",
-    ]
-    assert "TopologyPlugin=topology/block" in text("slurm.conf", made)
+    d1, d2 = {"nvlink_domain": "d1"}, {"nvlink_domain": "d2"}
+    assert lines_of_topology("block", d1, d1, d2) == [
+        "BlockName=d1 Nodes=gpu-1,gpu-2", "BlockName=d2 Nodes=gpu-3", "BlockSizes=1",
+    ]  # fmt: skip
 
 
-def test_the_accounting_daemon_gets_the_password() -> None:
+def test_the_accounting_daemon_gets_the_password_and_a_node_in_quarantine_a_line() -> None:
     made = slurm()
     lines = render.slurmdbd_conf(made, facts(made, ctl={"hostname": "head"}), "secret").splitlines()
     assert {"DbdHost=head", "DbdAddr=10.0.0.1", "StoragePass=secret", "AuthType=auth/slurm"} <= {*lines}
-
-
-def test_quarantine_is_a_line_per_node() -> None:
     assert render.quarantine(slurm(hosts=compute({"quarantine": "ECC errors"}, {}))) == "gpu-1 ECC errors\n"
-
-
-def test_plugins_are_those_that_the_package_of_pyxis_names() -> None:
-    assert text("plugstack.conf") == ""
-    made = text("plugstack.conf", slurm(container_packages="/srv/debs"))
-    assert made.splitlines()[1:] == ["include /usr/share/pyxis/*"]
