@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
-
 from busbar import versions
 from busbar.config import NetworkOperator
 from busbar.config.cluster import Taint
 from busbar.finding import STACK, Finding, Fix
 from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, worker_tolerations
+from busbar.models import parse_yaml
 
 Values = dict[str, Any]
 # How long all that decides must stay so where busbar has installed the operator, which rolls out a changed
@@ -103,7 +102,7 @@ def _is_enabled(value: Any) -> bool:
 
 def load(folder: Path, name: str) -> Values:
     """The mapping in `folder`/`name`.yaml. Raises ValueError where it is not one, and OSError."""
-    values = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    values = parse_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"))
     if not isinstance(values, dict):
         raise ValueError(f"{folder / name}.yaml: expected a mapping of Helm values")
     return values

@@ -11,15 +11,17 @@ import json
 import os
 import runpy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 from unittest import mock
 
 import pulumi
 from google.protobuf import json_format
 from pulumi.runtime import mocks, resource, settings, stack
+from pulumi.runtime._callbacks import _CallbackServicer
 from pulumi.runtime.proto import engine_pb2, source_pb2
 
 from busbar.components.engine import node_steps
@@ -208,6 +210,38 @@ class _Engine(mocks.MockEngine):
         return super().Log(request)
 
 
+class _Callbacks(_CallbackServicer):
+    """Keeps the hooks of resources. It serves none: the SDK starts a gRPC server for each early request."""
+
+    def __init__(self, monitor: Any) -> None:
+        self._callbacks, self._transforms, self._state_migrations = {}, {}, {}
+        self._monitor, self._target = monitor, ""
+
+
+_Result = TypeVar("_Result")
+_Args = TypeVarTuple("_Args")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Calls at once what the SDK calls in threads: mocks do not block, and threads cost more than they do."""
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*_Args], _Result], *args: *_Args
+    ) -> asyncio.Future[_Result]:
+        answer: asyncio.Future[_Result] = self.create_future()
+        try:
+            answer.set_result(func(*args))
+        except Exception as error:
+            answer.set_exception(error)
+        return answer
+
+
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what the loop reports, but not a failure once more for each Output that waited for it."""
+    if not context["message"].endswith("exception was never retrieved"):
+        loop.default_exception_handler(context)
+
+
 Answer = Callable[[mocks.MockResourceArgs], Mapping[str, Any]]
 Call = Callable[[mocks.MockCallArgs], dict[Any, Any]]
 
@@ -249,14 +283,15 @@ def run_program(
     engine; without it the program may call none.
     """
     run = Run()
-    loop = asyncio.new_event_loop()
+    loop = _Loop()
     asyncio.set_event_loop(loop)
+    loop.set_exception_handler(_on_loop_error)
     monitor = _Monitor(_Answers(answer if answered else None, call), run)
     settings.configure(
         mocks.MockSettings(
             monitor=monitor,
             engine=_Engine(run),
-            callbacks=None,
+            callbacks=_Callbacks(monitor),
             organization="organization",
             project=project,
             stack="test",

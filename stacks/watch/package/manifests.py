@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from busbar.manifests.operators import Operator
+from busbar.models import parse_yaml
 from stacks.watch.package import render
 from stacks.watch.package.config import Watch
 
@@ -74,7 +73,7 @@ def dashboards(watch: Watch) -> list[Manifest]:
 
 
 def _objects(watch: Watch) -> list[Manifest]:
-    found = yaml.safe_load((_HERE / "objects.yaml").read_text(encoding="utf-8"))
+    found = parse_yaml((_HERE / "objects.yaml").read_text(encoding="utf-8"))
     return [_complete(each, watch) for each in found]
 
 

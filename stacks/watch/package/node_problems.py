@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, TypeAdapter
 
 from busbar.manifests.names import digest
-from busbar.models import ConfigModel
+from busbar.models import ConfigModel, parse_yaml
 from stacks.watch.package.config import Watch
 
 NAME = "busbar-npd"
@@ -38,7 +38,7 @@ class Rule(ConfigModel):
 def rules() -> list[Rule]:
     """All rules, in the order of their file."""
     text = (_HERE / "rules.yaml").read_text(encoding="utf-8")
-    return TypeAdapter(list[Rule]).validate_python(yaml.safe_load(text))
+    return TypeAdapter(list[Rule]).validate_python(parse_yaml(text))
 
 
 def monitor() -> dict[str, Any]:

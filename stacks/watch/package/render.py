@@ -10,8 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from busbar.models import parse_yaml
 from stacks.watch.package.config import Watch
 
 FOLDER = Path(__file__).resolve().parent / "alerts"
@@ -46,7 +45,7 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
 def written(name: str) -> list[dict[str, Any]]:
     """The groups of one file as they are there."""
     text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    found: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
+    found: list[dict[str, Any]] = parse_yaml(text)["groups"]
     return found
 
 

@@ -11,13 +11,9 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
-from busbar.models import StrictModel
-
-# libyaml's parser, if PyYAML has it, is about 8 times faster, which matters for the start-up of a command
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from busbar.models import StrictModel, parse_yaml
 
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
 Fabric = Literal["infiniband", "roce"]
@@ -78,7 +74,7 @@ class Profile(StrictModel):
 @cache
 def read_yaml(package: str, name: str) -> Any:
     """The content of the YAML file NAME of PACKAGE. Raises FileNotFoundError."""
-    return yaml.load(resources.files(package).joinpath(name).read_text(encoding="utf-8"), Loader=_Loader)
+    return parse_yaml(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def names() -> list[str]:
