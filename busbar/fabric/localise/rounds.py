@@ -116,18 +116,16 @@ def _first(nodes: Sequence[str], places: Places, draw: random.Random) -> Iterato
     last = 0
     for found in members.values():
         draw.shuffle(found)
-        for number, pairs in enumerate(_inside(found), 1):
-            last = max(last, number)
+        pairs = list(zip(found[::2], found[1::2], strict=False))
+        rounds = [pairs] if pairs else []
+        if pairs and len(found) % 2:
+            # The last of an odd number meets the first one too.
+            rounds.append([(found[-1], found[0])])
+        last = max(last, len(rounds))
+        for number, pairs in enumerate(rounds, 1):
             yield from (Group("A", number, "in_group", pair) for pair in pairs)
     for number, pairs in enumerate(_across(members, draw), last + 1):
         yield from (Group("A", number, "cross_group", pair) for pair in pairs)
-
-
-def _inside(nodes: Sequence[str]) -> list[list[Pair]]:
-    """Rounds of pairs that have every node: the last of an odd number meets the first one too."""
-    pairs = list(zip(nodes[::2], nodes[1::2], strict=False))
-    odd = len(nodes) % 2 and len(nodes) > 1
-    return [pairs, [(nodes[-1], nodes[0])]] if odd else [pairs] if pairs else []
 
 
 def _across(members: dict[str, list[str]], draw: random.Random) -> Iterator[list[Pair]]:

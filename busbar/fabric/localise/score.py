@@ -100,24 +100,17 @@ class _Runs:
         self.first, self.again = nodes_by_peers(comparable, "A"), nodes_by_peers(comparable, "B")
         self.rails_again = rails_by_peers(known)
 
-    def good(self, group: Group) -> bool:
-        """False also for a run that cannot be judged; so is `bad`."""
-        return self.share.get(group, 0.0) >= GOOD
-
     def bad(self, group: Group) -> bool:
+        """False also for a run that cannot be judged."""
         return self.share.get(group, GOOD) < GOOD
 
     def median(self, groups: Iterable[Group]) -> float:
         return statistics.median_high([self.share[group] for group in groups] or [math.inf])
 
-    def slow_alone(self) -> list[str]:
-        """Nodes of which every run alone was bad."""
-        return [node for node, groups in self.alone.items() if all(map(self.bad, groups))]
-
     def with_good_pair(self, stages: str, kinds: Container[Kind] = PAIRS) -> dict[str, None]:
         """Nodes with a good pair of these stages and kinds."""
-        pairs = (g for g in self.share if g.kind in kinds and g.kind in PAIRS and g.stage in stages)
-        return {node: None for group in pairs if self.good(group) for node in group.nodes}
+        pairs = (group for group in self.share if group.kind in kinds and group.stage in stages)
+        return {node: None for group in pairs if self.share[group] >= GOOD for node in group.nodes}
 
     def with_partners(self, partners: Container[str], stages: str) -> dict[str, list[Group]]:
         """Node -> its runs with a partner in these stages; partners themselves are left out."""
@@ -207,7 +200,7 @@ def score(known: Known, places: Places) -> Findings:
     bad = {node: found for node, found in judging.items() if runs.median(found) < GOOD}
     confirmed = {**{node: [*found] for node, (found, _) in runs.again.slow.items()}, **bad}
     undecided = [node for node in runs.pairs if node not in partners and node not in judging]
-    alone = runs.slow_alone()
+    alone = [node for node, groups in runs.alone.items() if all(map(runs.bad, groups))]
     inside = [node for node in alone if len(runs.alone[node]) >= runs_alone(node in confirmed)]
     between = {node: found for node, found in confirmed.items() if node not in inside}
     suspects = (
