@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from busbar.judge.checks import Status
 from busbar.judge.nccl.checks.context import FIX, Check, Context, passed, release, result, unknown
@@ -15,8 +15,7 @@ from busbar.judge.nccl.log.records import LogLine, Preamble, Rank
 from busbar.text import listed
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """A value as printed at a place, and the value that it must equal there; None: that is not known."""
 
     printed: object
@@ -25,8 +24,7 @@ class Pair:
     line: LogLine | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A printed fact and its partner. `code` and `status`: the result of a difference.
 
     `at_least`: more than the partner is no difference. `is_proof`: whether a value that is not printed is a

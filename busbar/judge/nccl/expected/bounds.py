@@ -32,8 +32,7 @@ LARGE_RING_SHARE = 0.75 / 0.9
 TREE_SHARE_OF_MANY = 0.48
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(NamedTuple):
     """Bandwidths in GB/s; `expected` is None if no formula fits. `why`: the reasoning, for users."""
 
     expected: float | None
@@ -376,8 +375,7 @@ def _smaller(system: System, collective: str, algorithm: str) -> list[System]:
     return [replace(system, nodes=n * system.nodes_per_domain) for n in steps if 2 <= n < system.domains]
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(NamedTuple):
     """GB/s of one system from formula and public results; `low`: the least of a healthy one.
 
     `is_thin`: the results are few, or none is of this very system.

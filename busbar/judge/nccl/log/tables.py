@@ -87,8 +87,7 @@ def parts(run: Run) -> int | None:
     return int(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Inferred:
+class Inferred(NamedTuple):
     """The collective of a table; `certain` is False if the columns fit more than one."""
 
     name: str | None

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, Template
 
@@ -70,8 +71,7 @@ class Chart:
                 self.x_ticks.append((self.x.px(value), label))
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     """A value in GB/s that holds from a message size (bytes) on."""
 
     value: float

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -27,8 +26,7 @@ LABEL = 7
 SHOWN_REMARKS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A labelled text of at most `lines` lines."""
 
     label: str
