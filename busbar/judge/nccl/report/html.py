@@ -68,8 +68,6 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
     """An HTML page of the VERDICT on the log of ORIGIN."""
     floor, ceiling = _gbps(verdict.floor_gbps), _gbps(verdict.ceiling_gbps)
     accepted = f"from {floor}" if ceiling == "-" else f"{floor.removesuffix(' GB/s')} to {ceiling}"
-    network = {k: n for k, n in verdict.channels.items() if k.startswith(("NET/", "COLLNET/"))}
-    direct = sum(n for k, n in network.items() if "/GDRDMA" in k)
     # NCCL numbers its devices as it lists the HCAs, unless it merges some of them
     named = list(map(str, range(len(verdict.hcas)))) == list(verdict.hosts_per_rail)
     # reasons of the job do not belong to a gate
@@ -85,7 +83,6 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
         floors={n: _floor_note(r) for n, r in verdict.collectives.items()},
         reasons=[gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons],
         limits="not known" if floor == "-" else accepted,
-        edges=f"{direct} of {sum(network.values())}" if network else "",
         rails=[
             (device, verdict.hcas[int(device)] if named else "", count, len(verdict.rails_per_host))
             for device, count in verdict.hosts_per_rail.items()
