@@ -18,7 +18,6 @@ from busbar.judge.nccl.log.unusual import Decides, Sort, Unusual
 from busbar.models import StrictModel
 
 Severity = Literal["fatal", "degraded", "note"]
-SEVERITY_ORDER: tuple[Severity, ...] = ("fatal", "degraded", "note")
 Observation = Literal[
     "shared-memory-edge", "different-networks", "uneven-ranks", "edges-without-gdr", "tcp-edges",
     "gap-between-rows", "nvls-lost", "ranks-not-destroyed", "no-warm-up",
@@ -212,25 +211,13 @@ class LineRules:
     def __init__(self, *, measured: bool = False) -> None:
         self._measured = measured
         self._set_up: set[str] = set()  # processes whose communicator is set up
-        self._known: dict[str, KnownLine] = {}
-        self._unusual: dict[tuple[str, str], Unusual] = {}
+        self.known: dict[str, KnownLine] = {}  # by failure, in the order of the log
+        self.unusual: dict[tuple[str, str], Unusual] = {}  # by form, in the order of the log
         self._before: set[str] = set()  # forms of lines of NCCL before the first row
         self._started = False
         self.uncounted = 0  # unusual lines beyond those that are kept
         self.missing: LogLine | None = None  # a line that says that others were lost
         self.stated: dict[str, set[str]] = {}  # texts that decide between causes -> their hosts
-
-    @property
-    def known(self) -> list[KnownLine]:
-        """Known failures, fatal ones first, each in the order of the log."""
-        return sorted(
-            self._known.values(), key=lambda k: (SEVERITY_ORDER.index(k.rule.severity), k.first.line)
-        )
-
-    @property
-    def unusual(self) -> list[Unusual]:
-        """Unusual lines, in the order of the log."""
-        return list(self._unusual.values())
 
     def concerns(self, text: str) -> bool:
         """False if an INFO message like TEXT shows nothing, whatever its numbers are."""
@@ -249,7 +236,7 @@ class LineRules:
         """
         if started and not self._started:
             self._started = True
-            self._known = {name: found for name, found in self._known.items() if not found.rule.retried}
+            self.known = {name: found for name, found in self.known.items() if not found.rule.retried}
         if self._measured and "Init COMPLETE" in text and len(self._set_up) < KEEP_HOSTS:
             self._set_up.add(_process_of(text))
         for stated in table().stated:
@@ -260,7 +247,7 @@ class LineRules:
         shown = table().shown(text, self.stated, started=started, stage=stage)
         for rule in shown:
             first = LogLine.of(line, text, rule.name)
-            found = self._known.setdefault(rule.name, KnownLine(rule, first))
+            found = self.known.setdefault(rule.name, KnownLine(rule, first))
             found.count += 1
             if stage == "table" and found.among_rows is None:
                 found.among_rows = first
@@ -300,9 +287,9 @@ class LineRules:
 
     def _add(self, line: Unusual) -> None:
         key = unusual.form(line.first.text), line.decides
-        if key in self._unusual:
-            self._unusual[key].count += 1
-        elif len(self._unusual) < MAX_UNUSUAL or (line.decides and len(self._unusual) < 2 * MAX_UNUSUAL):
-            self._unusual[key] = line
+        if key in self.unusual:
+            self.unusual[key].count += 1
+        elif len(self.unusual) < MAX_UNUSUAL or (line.decides and len(self.unusual) < 2 * MAX_UNUSUAL):
+            self.unusual[key] = line
         else:
             self.uncounted += 1

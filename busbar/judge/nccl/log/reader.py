@@ -268,7 +268,8 @@ class LogReader:
         self._list_ranks()
         log.dangling = self.builder.dangling
         log.evidence, log.proofs = self._binding.whole(), self._binding.proofs(log.runs)
-        log.known_lines, log.unusual, log.uncounted = rules.known, rules.unusual, rules.uncounted
+        log.known_lines, log.unusual = [*rules.known.values()], [*rules.unusual.values()]
+        log.uncounted = rules.uncounted
         log.missing, log.stated = rules.missing, rules.stated
         log.bytes, log.sha256, log.truncated = source.bytes, source.sha256.hexdigest(), source.truncated
         log.form = source.form or log.form

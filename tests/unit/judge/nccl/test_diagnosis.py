@@ -103,5 +103,5 @@ def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None
         texts = ("rank 12 of 40 waits", shown, "rank 13 of 40", shown)
         for line, text in enumerate(texts, 1):
             found.look(text, line, stage=rule.stages[0])
-        known = next(k for k in found.known if k.rule == rule)
+        known = found.known[rule.name]
         assert (known.count, known.first.line) == (2, 2)

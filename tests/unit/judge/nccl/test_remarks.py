@@ -178,7 +178,7 @@ def test_without_tables_a_process_measures_once_its_communicator_is_set_up() -> 
     rules.look(f"{PROCESS}NCCL WARN a window", 1, level="WARN")
     rules.look(f"{PROCESS}NCCL INFO comm 0x1 rank 3 nranks 16 - Init COMPLETE", 2, level="INFO")
     rules.look(f"{PROCESS}NCCL WARN a ring", 3, level="WARN")
-    assert [line.decides for line in rules.unusual] == ["", "disturbed"]
+    assert [line.decides for line in rules.unusual.values()] == ["", "disturbed"]
 
 
 def saying(*info: str) -> Verdict:
