@@ -5,28 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from busbar.config import Cluster, load
 from busbar.config.cluster import Validation
 from tests.support.clusters import H100_POOL, site
 
 
-def test_a_loaded_cluster_cannot_be_changed_afterwards() -> None:
-    cluster = load(site())
-    with pytest.raises(ValidationError, match="frozen"):
-        cluster.name = "other"
-
-
 def test_numbers_and_booleans_may_arrive_as_text_because_pulumi_config_set_stores_them_so() -> None:
     pool = {**H100_POOL, "gpus": "8", "rate_gbps": "400"}
-    validation = {"tolerance": "0.05", "enforce": "false", "iterations": "20", "min_bytes": "1048576"}
+    validation = {"tolerance": "0.05", "enforce": "false", "min_bytes": "1048576"}
     cluster = load(site(pools={"h100": pool}, validation=validation))
-    assert cluster.pools["h100"].gpus == 8
-    assert cluster.pools["h100"].rate_gbps == 400.0
-    assert cluster.validation.tolerance == 0.05
-    assert cluster.validation.enforce is False
-    assert cluster.validation.min_bytes == 1 << 20
+    assert (cluster.pools["h100"].gpus, cluster.pools["h100"].rate_gbps) == (8, 400.0)
+    found = cluster.validation
+    assert (found.tolerance, found.enforce, found.min_bytes) == (0.05, False, 1 << 20)
 
 
 def test_text_may_arrive_as_a_number_or_a_boolean() -> None:
@@ -47,11 +38,6 @@ def test_an_ipv6_address_is_kept_in_its_short_form() -> None:
     data = site()
     data["hosts"]["load_balancers"][0]["address"] = "2001:0db8:0000::0011"
     assert load(data).hosts.load_balancers[0].address == "2001:db8::11"
-
-
-def test_the_largest_site_loads_with_all_its_pools() -> None:
-    cluster = load(site(workers={f"pool-{i}": 44 for i in range(10)}))
-    assert len(cluster.hosts.workers) == 440 and len(cluster.pools) == 10
 
 
 def test_a_cluster_survives_being_written_out_and_loaded_again() -> None:

@@ -25,18 +25,13 @@ def topology(root: Path, name: str, text: str) -> list[str]:
     return found(root, validation={"topology_file": name})
 
 
-def test_a_relative_path_starts_at_the_project_folder(tmp_path: Path) -> None:
-    assert resolve(tmp_path, "keys/id") == tmp_path / "keys" / "id"
-    assert resolve(tmp_path, "/keys/id") == Path("/keys/id")
-
-
-def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("keys/id", "/site/keys/id"), ("/keys/id", "/keys/id"), ("~/id", "/home/someone/id")],
+)
+def test_a_path_starts_at_the_project_folder(monkeypatch: pytest.MonkeyPatch, given: str, path: str) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    assert resolve(tmp_path, "~/id") == Path("/home/someone/id")
-
-
-def test_a_configuration_that_names_no_file_has_no_finding(tmp_path: Path) -> None:
-    assert found(tmp_path) == []
+    assert resolve(Path("/site"), given) == Path(path)
 
 
 @pytest.mark.parametrize("operator", CHARTS)
@@ -67,36 +62,26 @@ def test_the_private_half_of_a_key_is_accepted_and_the_public_half_is_not(tmp_pa
         assert finding.startswith("ssh.key_file: 'id'")
 
 
-def test_a_key_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
-    [finding] = found(tmp_path, ssh={"key_file": "missing"})
-    assert finding.startswith("ssh.key_file: 'missing'")
-    assert "No such file or directory" in finding
+@pytest.mark.parametrize("key", ["ssh.key_file", "validation.topology_file"])
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path, key: str) -> None:
+    section, _, name = key.partition(".")
+    [finding] = found(tmp_path, **{section: {name: "missing.xml"}})
+    assert finding.startswith(f"{key}: 'missing.xml'") and "No such file or directory" in finding
 
 
-def test_a_topology_is_a_file_with_a_system_element(tmp_path: Path) -> None:
-    assert topology(tmp_path, "topo.xml", TOPOLOGY) == []
-    [finding] = topology(tmp_path, "topo.xml", "<graphs/>")
-    assert "<system>" in finding
-
-
-def test_a_topology_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    [finding] = topology(tmp_path, "topo.xml", TOPOLOGY[:-4])
-    assert "is not XML" in finding and finding.endswith("from its source: xmllint --noout FILE")
-
-
-def test_a_topology_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
-    [finding] = found(tmp_path, validation={"topology_file": "missing.xml"})
-    assert finding.startswith("validation.topology_file: 'missing.xml'")
-    assert "No such file or directory" in finding
-
-
-@pytest.mark.parametrize("name", ["my topology.xml", "topo+1.xml"])
-def test_a_topology_needs_a_name_that_a_config_map_can_hold(tmp_path: Path, name: str) -> None:
-    [finding] = topology(tmp_path, name, TOPOLOGY)
-    assert "ConfigMap" in finding
-
-
-def test_a_topology_of_a_million_bytes_fits_into_a_config_map_and_one_more_does_not(tmp_path: Path) -> None:
-    assert topology(tmp_path, "topo.xml", TOPOLOGY.ljust(1_000_000)) == []
-    [finding] = topology(tmp_path, "topo.xml", TOPOLOGY.ljust(1_000_001))
-    assert "1000001 bytes" in finding
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("topo.xml", "<graphs/>", "<system>"),
+        ("topo.xml", TOPOLOGY[:-4], "is not XML"),
+        ("my topology.xml", TOPOLOGY, "ConfigMap"),
+        ("topo+1.xml", TOPOLOGY, "ConfigMap"),
+        ("topo.xml", TOPOLOGY.ljust(1_000_001), "1000001 bytes"),
+    ],
+)
+def test_a_topology_is_a_file_with_a_system_element_that_fits_into_a_config_map(
+    tmp_path: Path, name: str, text: str, says: str
+) -> None:
+    assert topology(tmp_path, "ok.xml", TOPOLOGY.ljust(1_000_000)) == []
+    [finding] = topology(tmp_path, name, text)
+    assert says in finding and finding.startswith(f"validation.topology_file: '{name}'")

@@ -71,12 +71,6 @@ def test_editors_offer_the_profiles() -> None:
     assert "h100-ib-8x400" in offered["enum"]
 
 
-def test_the_schema_knows_the_bounds_of_numbers() -> None:
-    pool = stack_schema()["$defs"]["Pool"]["properties"]
-    assert pool["gpus"]["minimum"] == 1
-    assert pool["rate_gbps"]["exclusiveMinimum"] == 0
-
-
 def test_pulumi_yaml_declares_the_cluster_and_every_secret_with_a_description() -> None:
     declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
     assert set(declared) == {"busbar:cluster", *(f"busbar:{key}" for key in SECRETS)}
@@ -88,12 +82,12 @@ def test_check_config_summarises_a_valid_stack(tmp_path: Path) -> None:
     result = busbar("check-config", str(shutil.copy(STACKS[1], tmp_path)))
     assert result.exit_code == 0
     assert result.stdout.startswith("OK  Pulumi.h100.example.yaml\n")
-    assert "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)" in result.stdout
-    assert (
-        "validation of h100: all_reduce over gpudirect-rdma, expected 400 GB/s, floor 360 GB/s"
-        in result.stdout
-    )
-    assert "2 workers, 8 GPUs and 8 rails per worker, 400 Gb/s per rail (infiniband)" in result.stdout
+    for line in (
+        "servers: 3 (cp-1 192.0.2.11, cp-2 192.0.2.12, cp-3 192.0.2.13)",
+        "validation of h100: all_reduce over gpudirect-rdma, expected 400 GB/s, floor 360 GB/s",
+        "2 workers, 8 GPUs and 8 rails per worker, 400 Gb/s per rail (infiniband)",
+    ):
+        assert line in result.stdout
 
 
 def test_a_file_that_the_stack_names_and_that_is_missing_is_an_error_as_it_is_for_up(tmp_path: Path) -> None:
@@ -174,12 +168,10 @@ def test_every_command_takes_the_name_of_a_stack_or_the_path_of_its_file(
 ) -> None:
     stack(tmp_path, DUPLICATE_KEY)
     monkeypatch.chdir(tmp_path)
+    refused = "Pulumi.prod.yaml: is not valid YAML: line 3, column 3: duplicate key"
     for words in ("prod", "Pulumi.prod.yaml", "./Pulumi.prod.yaml", str(tmp_path / "Pulumi.prod.yaml")):
         result = busbar(command, words)
-        assert result.exit_code == 64, words
-        assert result.stdout.startswith(
-            "Pulumi.prod.yaml: is not valid YAML: line 3, column 3: duplicate key"
-        )
+        assert (result.exit_code, result.stdout.startswith(refused)) == (64, True), words
 
 
 def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: Path) -> None:
@@ -200,25 +192,24 @@ def test_a_stack_file_knows_its_stack_and_its_project_folder(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("place", "written", "says"),
+    ("written", "says"),
     [
-        ("workers[0]", "port: 0022", "port: '0022' is a number with a leading zero"),
-        ("workers[0]", "port: 22:22", "port: '22:22' is not a whole number"),
-        ("workers[0]", "name: 01", "name: '01' is a number with a leading zero"),
+        ("port: 0022", "port: '0022' is a number with a leading zero"),
+        ("port: 22:22", "port: '22:22' is not a whole number"),
+        ("name: 01", "name: '01' is a number with a leading zero"),
     ],
 )
 def test_a_number_that_readers_change_is_an_error_with_its_line(
-    place: str, written: str, says: str, tmp_path: Path
+    written: str, says: str, tmp_path: Path
 ) -> None:
-    data = site()
-    key = written.partition(":")[0]
+    data, key = site(), written.partition(":")[0]
     data["hosts"]["workers"][0][key] = "PLACE"
     text = yaml.safe_dump({"config": {"busbar:cluster": data}}).replace(f"{key}: PLACE", written)
     result = busbar("check-config", str(stack(tmp_path, text)))
+    [line] = [number for number, each in enumerate(text.splitlines(), 1) if written in each]
     assert result.exit_code == 64
-    line = text.splitlines().index(next(each for each in text.splitlines() if written in each)) + 1
-    assert [each for each in result.stdout.splitlines() if each.startswith(f"Pulumi.prod.yaml:{line} ")]
-    assert says in result.stdout, result.stdout
+    [found] = [each for each in result.stdout.splitlines() if says in each]
+    assert found.startswith(f"Pulumi.prod.yaml:{line} ")
 
 
 def test_of_a_site_the_file_of_each_project_is_checked(

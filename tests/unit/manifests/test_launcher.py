@@ -35,11 +35,8 @@ OMPI_COMM_WORLD_LOCAL_RANK=0 "$@" && OMPI_COMM_WORLD_LOCAL_RANK=1 "$@"
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    for name, text in {
-        "mpirun": MPIRUN,
-        "all_reduce_perf": "#!/bin/true\n",
-        "all_gather_perf": "#!/bin/true\n",
-    }.items():
+    texts = {"mpirun": MPIRUN, **dict.fromkeys(("all_reduce_perf", "all_gather_perf"), "#!/bin/true\n")}
+    for name, text in texts.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     return tmp_path
@@ -157,22 +154,14 @@ def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_runs_anyway(
     assert "mpirun <--allow-run-as-root>" in done.stdout
 
 
-def test_names_and_collectives_are_waited_for_within_the_deadline_of_the_job() -> None:
-    seconds = {
-        deadline: (
-            re.findall(
-                r"^NAMES_SECONDS=(\d+)$", text := script(job(validation={"deadline_seconds": deadline})), re.M
-            ),
-            re.findall(r"^MEASURE_SECONDS=(\d+)$", text, re.M),
-        )
-        for deadline in (60, 180, 1800)
-    }
-    assert seconds == {
-        60: (["30"], ["45"]),
-        180: (["90"], ["165"]),
-        1800: (["120"], ["1785"]),
-    }
-    assert 'timeout --kill-after=5 "$1"' in script(job()), "also a program that ignores TERM"
+@pytest.mark.parametrize(("deadline", "names", "measure"), [(60, 30, 45), (180, 90, 165), (1800, 120, 1785)])
+def test_names_and_collectives_are_waited_for_within_the_deadline_of_the_job(
+    deadline: int, names: int, measure: int
+) -> None:
+    text = script(job(validation={"deadline_seconds": deadline}))
+    limits = dict(re.findall(r"^(NAMES|MEASURE)_SECONDS=(\d+)$", text, re.M))
+    assert limits == {"NAMES": str(names), "MEASURE": str(measure)}
+    assert 'timeout --kill-after=5 "$1"' in text, "also a program that ignores TERM"
 
 
 def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(

@@ -65,13 +65,12 @@ def test_a_cluster_that_is_not_reached_is_not_to_be_dropped_from_the_state() -> 
     assert fixes([short], "dev") == ["see what does not run: busbar verify dev"]
 
 
+NO_ROUTE = "dial tcp 10.0.0.22:22: connect: no route to host"
+
+
 def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> None:
-    raw = "worker-w-2: after 3 failed attempts: dial tcp 10.0.0.22:22: connect: no route to host\n"
-    [reason] = reasons([raw], "")
-    assert reason == (
-        "worker-w-2: is not responding (dial tcp 10.0.0.22:22: connect: no route to host); "
-        "no changes made there"
-    )
+    [reason] = reasons([f"worker-w-2: after 3 failed attempts: {NO_ROUTE}\n"], "")
+    assert reason == f"worker-w-2: is not responding ({NO_ROUTE}); no changes made there"
     assert "take it out of hosts" in fixes([reason], "dev")[0]
 
 
@@ -79,20 +78,18 @@ def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> No
 COMMAND = r"""running "env NODE_NAME=w-2 timeout -k 15 600 bash -c 'eval \"$SCRIPT\"'":"""
 
 
-def test_a_failed_script_is_shown_by_what_it_said_and_without_its_command() -> None:
-    said = "busbar: w-2: K3s did not start within 300 s\nFix: journalctl -u k3s-agent"
-    raw = f"worker-w-2: Process exited with status 1: {COMMAND}\n{said}"
-    assert reasons([raw], "") == [f"worker-w-2: Process exited with status 1:\n{said}"]
-
-
-def test_a_refused_connection_in_what_a_script_said_does_not_make_its_host_unreachable() -> None:
-    said = (
-        'busbar: server-2: K3s failed: level=fatal msg="dial tcp 10.0.0.11:6443: connect: connection refused"'
-    )
-    raw = f"busbar-control-plane@server-2: Process exited with status 1: {COMMAND}\n{said}"
-    [reason] = reasons([raw], "")
-    assert reason == f"busbar-control-plane@server-2: Process exited with status 1:\n{said}"
-    assert fixes([reason], "dev") == [], "the script's own words, and its own fix"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "busbar: w-2: K3s did not start within 300 s\nFix: journalctl -u k3s-agent",
+        # This connection is not that to the host.
+        'busbar: w-2: K3s failed: level=fatal msg="dial tcp 10.0.0.11:6443: connect: connection refused"',
+    ],
+)
+def test_a_failed_script_is_shown_by_what_it_said_and_without_its_command(said: str) -> None:
+    [reason] = reasons([f"worker-w-2: Process exited with status 1: {COMMAND}\n{said}"], "")
+    assert reason == f"worker-w-2: Process exited with status 1:\n{said}"
+    assert fixes([reason], "dev") == [], "the script has its own fix"
 
 
 def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
@@ -103,13 +100,20 @@ def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
     ]
 
 
-def test_an_unknown_error_is_shown_as_it_is() -> None:
-    assert reasons([], "error: disk full") == ["disk full"]
-    assert fixes(["disk full"], "dev") == []
-
-
-def test_a_follow_up_error_is_shown_where_there_is_no_other() -> None:
-    assert reasons(["update failed\n"], "") == ["update failed"]
+@pytest.mark.parametrize(
+    ("errors", "stderr", "shown"),
+    [
+        ([], "error: disk full", "disk full"),
+        # A follow-up error is shown where there is no other.
+        (["update failed\n"], "", "update failed"),
+        ([], "", "the engine gave no reason"),
+    ],
+)
+def test_an_unknown_error_and_none_are_shown_without_a_fix(
+    errors: list[str], stderr: str, shown: str
+) -> None:
+    assert reasons(errors, stderr) == [shown]
+    assert fixes([shown], "dev") == []
 
 
 def test_what_the_program_printed_explains_an_error_that_only_reports_another_one() -> None:
@@ -132,7 +136,3 @@ def test_what_the_program_printed_explains_an_error_that_only_reports_another_on
 )
 def test_what_a_failed_step_entails_is_not_an_error_of_its_own(text: str) -> None:
     assert reasons(["worker-a: failed", text], "") == ["worker-a: failed"]
-
-
-def test_silence_of_the_engine_is_said() -> None:
-    assert reasons([], "") == ["the engine gave no reason"]
