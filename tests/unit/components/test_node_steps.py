@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,7 @@ import pulumi
 import pytest
 
 from busbar import config
-from busbar.components.engine import helm, node_steps
-from busbar.finding import Finding
-from busbar.helm import releases
+from busbar.components.engine import node_steps
 from busbar.hosts import scripts
 from busbar.kube import batches, health, nodes
 from busbar.kube.client import ApiError, UnknownAuthority
@@ -27,75 +24,71 @@ REFUSED = ApiError("GET /api/v1/nodes", 403, "forbidden")
 
 
 @pytest.fixture(autouse=True)
-def of_prod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stack is prod, whatever program has run in this process before."""
+def update(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An update of the stack prod, whatever program has run in this process before; what it warns of."""
+    said: list[str] = []
     monkeypatch.setattr(pulumi, "get_stack", lambda: "prod")
+    monkeypatch.setattr(pulumi, "warn", said.append)
+    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
+    return said
+
+
+def raising(answer: Any) -> Any:
+    """A function with this answer, which it raises where it is an error."""
+
+    def answers(*_: Any, **__: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return answers
+
+
+READY = batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
+
+
+def end(monkeypatch: pytest.MonkeyPatch, workers: Any = READY, servers: Any = (), problems: Any = ()) -> None:
+    """End an update whose cluster gives these answers."""
+    monkeypatch.setattr(batches, "ask", raising(workers))
+    monkeypatch.setattr(nodes, "ask_servers", raising([] if servers == () else servers))
+    monkeypatch.setattr(health, "await_health", raising([*problems]))
+    asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
 
 
 @pytest.mark.parametrize(
-    ("of_workers", "of_servers", "fails"),
+    "answers",
     [
-        (REFUSED, None, True),
-        (TimedOut(20, "no answer", None), None, True),
-        (ValueError("a kubeconfig without a server"), None, False),
-        (None, REFUSED, True),
-        (None, TimedOut(60, "waiting for the API", REFUSED), True),
+        {"workers": REFUSED},
+        {"workers": TimedOut(20, "no answer", None)},
+        {"servers": REFUSED},
+        {"servers": TimedOut(60, "waiting for the API", REFUSED)},
     ],
 )
-def test_an_api_that_does_not_answer_fails_the_update_and_an_unusable_kubeconfig_is_a_warning(
-    of_workers: Exception | None, of_servers: Exception | None, fails: bool, monkeypatch: pytest.MonkeyPatch
+def test_an_api_that_does_not_answer_fails_the_update(
+    answers: dict[str, Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ask(*_: Any, **__: Any) -> batches.Nodes:
-        if of_workers:
-            raise of_workers
-        return batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
-
-    def ask_servers(*_: Any) -> list[Finding]:
-        if of_servers:
-            raise of_servers
-        return []
-
-    said: list[str] = []
-    monkeypatch.setattr(batches, "ask", ask)
-    monkeypatch.setattr(nodes, "ask_servers", ask_servers)
-    monkeypatch.setattr(health, "await_health", lambda *_: [])
-    monkeypatch.setattr(pulumi, "warn", said.append)
-    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
-    text = f"it is unknown whether servers and workers are running: {of_workers or of_servers}"
-    with pytest.raises(pulumi.RunError, match="unknown whether") if fails else nullcontext() as caught:
-        asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
-    fix = ". Fix: see what does not run: busbar verify prod" if fails else ""
-    assert [*said, *([str(caught.value)] if caught else [])] == [f"{text}{fix}"]
+    [error] = answers.values()
+    with pytest.raises(pulumi.RunError) as caught:
+        end(monkeypatch, **answers)
+    unknown = f"it is unknown whether servers and workers are running: {error}"
+    assert str(caught.value) == f"{unknown}. Fix: see what does not run: busbar verify prod"
 
 
-def test_releases_that_cannot_be_listed_fail_the_update_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*_: Any) -> list[Any]:
-        raise ApiError("GET /api/v1/secrets", None, "no answer")
-
-    monkeypatch.setattr(releases, "ask", ask)
-    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
-    with pytest.raises(pulumi.RunError, match=r"works: .* Fix: see what does not run: busbar verify prod"):
-        asyncio.run(helm._fail_unless_installed("a kubeconfig", [], None))
+def test_an_unusable_kubeconfig_is_a_warning(update: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    end(monkeypatch, workers=ValueError("a kubeconfig without a server"))
+    unknown = "it is unknown whether servers and workers are running"
+    assert update == [f"{unknown}: a kubeconfig without a server"]
 
 
 def test_a_cluster_that_was_made_anew_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*_: Any, **__: Any) -> batches.Nodes:
-        raise TimedOut(20, "no answer", UnknownAuthority("GET /api/v1/nodes", None, "self-signed"))
-
-    monkeypatch.setattr(batches, "ask", ask)
-    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
+    anew = TimedOut(20, "no answer", UnknownAuthority("GET /api/v1/nodes", None, "self-signed"))
     with pytest.raises(pulumi.RunError, match=r"Fix: busbar up \S+ --converge server-1, which reads"):
-        asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
+        end(monkeypatch, workers=anew)
 
 
 def test_a_cluster_that_does_not_work_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    ready = batches.Nodes(names=frozenset(["gpu-1"]), ready=frozenset(["gpu-1"]))
-    monkeypatch.setattr(batches, "ask", lambda *_, **__: ready)
-    monkeypatch.setattr(nodes, "ask_servers", lambda *_: [])
-    monkeypatch.setattr(health, "await_health", lambda *_: [health.problem("no scheduler", "start one")])
-    monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     with pytest.raises(pulumi.RunError, match=r"^cluster: no scheduler\. Fix: start one$"):
-        asyncio.run(node_steps.fail_unless_ready(CLUSTER, ["server-1"], ["gpu-1"], "a kubeconfig"))
+        end(monkeypatch, problems=[health.problem("no scheduler", "start one")])
 
 
 @pytest.fixture

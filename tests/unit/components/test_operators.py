@@ -11,8 +11,6 @@ from pulumi.runtime.rpc import UNKNOWN
 
 from busbar.components.engine.helm import files_digest, image_version
 from busbar.config import Chart, load
-from busbar.judge.nccl.expected import JUDGE
-from busbar.manifests.names import digest
 from tests.program.answers import healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program
 from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site
@@ -161,29 +159,12 @@ def test_an_operator_that_another_tool_installed_is_only_waited_for() -> None:
     assert [c for c in done.of_type(LOCAL) if c.name == "busbar-network-operator-hcas"] == []
 
 
-def test_a_job_is_replaced_and_the_old_one_is_deleted_first(run: Run) -> None:
-    jobs = run.of_type(MPIJOB)
-    assert len(jobs) == 2
-    for job in jobs:
-        assert job.request.deleteBeforeReplace
-        assert job.request.ignoreChanges == ["spec"], "a corrected text patches no job that has ended"
-        assert job.request.deletedWith
-
-
 def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
     for pool in ("a", "b"):
         asked = request(run.named(f"busbar-nccl-{pool}-collect"))
         made = run.named(f"busbar-nccl-{pool}-job").inputs["metadata"]
         assert (asked["job"], asked["namespace"]) == (made["name"], made["namespace"])
         assert asked["folder"] == f".busbar/test/{pool}"
-
-
-def test_a_new_judge_alone_runs_the_collector_again_with_its_previous_result(run: Run) -> None:
-    collect = run.named("busbar-nccl-a-collect")
-    asked = request(collect)
-    assert asked.pop("judge") == JUDGE
-    assert collect.inputs["triggers"][0] == digest(asked), "a replaced command has no previous result"
-    assert collect.inputs["addPreviousOutputInEnv"] is True
 
 
 def test_commands_have_no_absolute_path_where_the_interpreter_is_inside_the_project(run: Run) -> None:

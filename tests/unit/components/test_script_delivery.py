@@ -20,23 +20,16 @@ from busbar.components.worker_pool import create_delivery_hook
 from busbar.config import Cluster
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Inventory
-from busbar.hosts.remote import BEGUN
 from tests.support.clusters import site
+from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, machine, public
 
-CLIENT = asyncssh.generate_private_key("ssh-ed25519")
-HOST = asyncssh.generate_private_key("ssh-ed25519")
 COMMAND = scripts.command("k3s-agent", {}, user="root", timeout_seconds=9, delivered=True)
 MISSING = f"exit status 1: running {COMMAND!r}:\n{scripts.not_delivered('k3s-agent')}\n"
-
-
-def public(key: asyncssh.SSHKey) -> str:
-    return " ".join(key.export_public_key().decode().split()[:2])
 
 
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda name, callback: callback)
     monkeypatch.setattr(pulumi.log, "warn", said.append)
     return said
@@ -50,25 +43,20 @@ def retried(folder: Path, errors: list[str], *, status: int = 0, up: bool = True
     async def answer(process: asyncssh.SSHServerProcess[str]) -> None:
         payload = json.loads(await process.stdin.readline())
         given.append(base64.b64decode(payload["deliver_as"]).decode())
-        process.stdout.write(f"{BEGUN}\n{{}}\n")
+        process.stdout.write("{}\n")
         process.exit(status)
 
     async def scenario() -> bool:
-        server = await asyncssh.create_server(
-            asyncssh.SSHServer, "127.0.0.1", 0, server_host_keys=[HOST],
-            authorized_client_keys=asyncssh.import_authorized_keys(public(CLIENT)), process_factory=answer,
-        )  # fmt: skip
-        async with server:
+        async with machine(answer) as port:
             made = site(workers={"h100": 1}, ssh={"key_file": str(folder / "key")})
-            place = {"address": "127.0.0.1", "port": server.get_port() if up else 1, "host_key": public(HOST)}
+            place = {"address": "127.0.0.1", "port": port if up else CLOSED_PORT, "host_key": public(HOST)}
             made["hosts"]["workers"][0].update(place)
             cluster = Cluster.model_validate(made)
             login = SshLogin.load(cluster.ssh, {}, folder)
             [worker] = Inventory.of(cluster).workers
             hook: Any = create_delivery_hook("delivery", login, {"busbar-worker@gpu-1": worker})
             asked = pulumi.ErrorHookArgs("urn", "id", "busbar-worker@gpu-1", "type", errors=errors)
-            retries = bool(await hook(asked))
-        return retries
+            return bool(await hook(asked))
 
     return asyncio.run(scenario()), given
 
