@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_pull_that_recovers_in_time_does_not_end_the_wait() -> None:
     clock, api = Clock(), world(waiting_worker("ErrImagePull"))
     later = {150: waiting_worker("ContainerCreating"), 160: waiting_worker("ErrImagePull"), 300: RUNNING}
     for seconds, found in later.items():
-        clock.at(seconds, lambda found=found: api.objects.update({PODS: [found]}))
+        clock.at(seconds, partial(api.objects.update, {PODS: [found]}))
     assert watch(api, clock).first_pod() == RUNNING
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_it_returns_once_every_worker_has_offered_its_gpus_for_the_stable_time(
 ) -> None:
     clock, api = Clock(), Cluster({NODES: states[0]})
     for seconds, nodes in states.items():
-        clock.at(seconds, lambda nodes=nodes: api.objects.update({NODES: nodes}))
+        clock.at(seconds, partial(api.objects.update, {NODES: nodes}))
     wait(api, spec(**changes), clock, lambda _: None)
     assert earliest <= clock.time < earliest + 4
 

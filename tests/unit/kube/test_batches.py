@@ -84,8 +84,12 @@ class Cluster:
         ]
 
 
+def found(cluster: Any, *, jobs: bool = True) -> Nodes:
+    return read(cluster, jobs=jobs)
+
+
 def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None:
-    assert read(Cluster(), jobs=True) == Nodes(
+    assert found(Cluster()) == Nodes(
         names=frozenset(["w-1", "w-2", "w-3"]), ready=frozenset(["w-1", "w-3"]), cordoned=frozenset(["w-3"])
     )
 
@@ -94,18 +98,18 @@ def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> N
     cluster = Cluster()
     drained = node("w-1", "Unknown", **{"busbar/drained": '{"why": "fan", "by": "anna@ops"}'})
     cluster.list = lambda path, **query: [] if path == "/api/v1/pods" else [drained]  # type: ignore[method-assign]
-    assert read(cluster, jobs=True).drained == {"w-1": "fan (by anna@ops)"}
+    assert found(cluster).drained == {"w-1": "fan (by anna@ops)"}
 
 
 def test_pods_of_jobs_of_any_kind_are_found_and_others_are_not() -> None:
     cluster = Cluster(pod("w-1", "MPIJob"), pod("w-2", "Job"), pod("w-3", "StatefulSet"), pod("w-4"))
-    assert read(cluster, jobs=True).with_jobs == {"w-1", "w-2"}
+    assert found(cluster).with_jobs == {"w-1", "w-2"}
     assert cluster.asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
 
 
 def test_pods_are_read_only_where_jobs_matter() -> None:
     cluster = Cluster()
-    read(cluster, jobs=False)
+    found(cluster, jobs=False)
     assert list(cluster.asked) == ["/api/v1/nodes"]
 
 
