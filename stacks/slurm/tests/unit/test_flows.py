@@ -56,12 +56,6 @@ def refused(host: Host, fails: str, **payload: str) -> str:
     return host.error("slurm/controller", {**PAYLOAD, **payload}, fails=fails, VERB="install", **VALUES)
 
 
-SQL = [
-    "CREATE DATABASE IF NOT EXISTS slurm_acct_db;",
-    "CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY 'word';",
-    "ALTER USER 'slurm'@'localhost' IDENTIFIED BY 'word';",
-    "GRANT ALL ON slurm_acct_db.* TO 'slurm'@'localhost';",
-]
 CONFIGS = [f"/etc/slurm/{name}.conf" for name in ("slurm", "cgroup", "gres", "topology")]
 RECORDED = "write /var/lib/busbar/applied.sha256"
 RECONFIGURED = "scontrol reconfigure"
@@ -72,16 +66,12 @@ def test_a_controller_is_installed_in_slurm_s_order_and_recorded_last(host: Host
     in_order(
         steps,
         [*MARKED, "touch /var/lib/busbar/user.created", "touch /var/lib/busbar/mariadb.created"],
-        "write /var/lib/busbar/packages.before",
         # A unit of Debian starts at its installation, unless it is masked.
         "systemctl mask --runtime -q slurmdbd",
         apt("slurmdbd"),
         "systemctl unmask --runtime -q slurmdbd",
-        [apt("slurm-wlm-mysql-plugin"), apt("mariadb-server")],
-        "write /var/lib/busbar/packages.added",
-        f"write {KEY}",
+        apt("mariadb-server"),
         "systemctl start mariadb",
-        f"mariadb: {' '.join(SQL)}",
         "write /etc/slurm/slurmdbd.conf",
         "systemctl start slurmdbd",
         [apt("slurmctld"), apt("slurm-client")],
@@ -89,12 +79,11 @@ def test_a_controller_is_installed_in_slurm_s_order_and_recorded_last(host: Host
         "systemctl start slurmctld",
     )
     assert steps[-1] == RECORDED
+    [sql] = only(steps, "mariadb: ")
+    in_order(steps, "systemctl start mariadb", sql, "systemctl start slurmdbd")
+    assert sql.count("IDENTIFIED BY 'word';") == 2, "a new user has the password, and so has an old one"
     # The key belongs to slurm before it has its name.
     in_order(steps, f"write {KEY}.busbar-new", f"chown slurm:slurm {KEY}.busbar-new", f"write {KEY}")
-
-
-def test_the_key_and_the_password_of_a_controller_can_be_read_by_slurm_only(host: Host) -> None:
-    controls(host)
     modes = host.files()
     assert [modes[path] for path in (KEY, "/etc/slurm/slurmdbd.conf", CONFIGS[0])] == ["600", "600", "644"]
     applied = (host.root / "var/lib/busbar/applied.sha256").read_text().split()[1::2]
@@ -178,13 +167,17 @@ def test_a_quarantine_ends_where_its_host_was_off_meanwhile(host: Host) -> None:
     assert node(host, "gpu-1")[0] == FREE
 
 
-def test_a_quarantine_of_an_earlier_release_ends(host: Host) -> None:
+def test_a_quarantine_that_a_killed_update_has_set_ends(host: Host) -> None:
     controls(host)
     for name, reason in (("gpu-1", OURS), ("gpu-2", "busbar: quarantine: RMA 8 : Not responding")):
         set_node(host, name, "IDLE+DRAIN", f"{reason} [slurm@2026-11-24T06:00:00]")
-    controls(host, quarantine=QUARANTINE)
-    controls(host)
-    assert (node(host, "gpu-1")[0], node(host, "gpu-2")[0]) == (FREE, FREE)
+    # A drain of the same update of a node that stays is none of its removals either.
+    set_node(host, "gpu-3", "IDLE+DRAIN", "busbar: removed [root@2026-11-24T06:00:00]")
+    host.write("var/lib/busbar/drains", "gpu-3 busbar: removed [root@2026-11-24T06:00:00]\n")
+    three = f"{NODES}NodeName=gpu-3 CPUs=1\n"
+    controls(host, quarantine=QUARANTINE, slurm_conf=three)
+    controls(host, slurm_conf=three)
+    assert [node(host, f"gpu-{number}")[0] for number in (1, 2, 3)] == [FREE] * 3
 
 
 def test_a_quarantine_drains_each_time_with_its_reason_of_now(host: Host) -> None:
@@ -259,30 +252,18 @@ def test_a_refused_configuration_leaves_a_closed_partition_closed(host: Host) ->
     assert (host.root / "etc/slurm/slurm.conf").read_text() == NODES + OPEN
 
 
-def test_a_refused_removal_ends_its_own_drains_only(host: Host) -> None:
-    three = f"{NODES}NodeName=gpu-3 CPUs=1\nNodeName=gpu-4 CPUs=1\n"
-    controls(host, slurm_conf=three, quarantine="gpu-3 RMA 7\n")
+def test_a_node_with_jobs_stays_in_the_configuration_and_a_refused_removal_ends_its_own_drains_only(
+    host: Host,
+) -> None:
+    four = f"{NODES}NodeName=gpu-3 CPUs=1\nNodeName=gpu-4 CPUs=1\n"
+    controls(host, slurm_conf=four, quarantine="gpu-3 RMA 7\n")
     set_node(host, "gpu-2", *BY_ADA)
-    host.state("jobs", "7\n")
-    refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n")
-    assert [node(host, f"gpu-{number}") for number in (2, 3)] == [ADA_S, ("IDLE+DRAIN", OURS)]
-    assert node(host, "gpu-4")[0] == FREE
-
-
-def test_a_removal_that_was_killed_leaves_no_drain_of_a_node_that_stays(host: Host) -> None:
-    controls(host)
-    set_node(host, "gpu-2", "IDLE+DRAIN", "busbar: removed [root@2026-11-24T06:00:00]")
-    host.write("var/lib/busbar/drains", "gpu-2 busbar: removed [root@2026-11-24T06:00:00]\n")
-    controls(host)
-    assert node(host, "gpu-2")[0] == FREE
-
-
-def test_a_node_with_jobs_stays_in_the_configuration(host: Host) -> None:
-    controls(host)
     host.state("jobs", "7\n")
     said = refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n")
     assert "gpu-2 is no longer configured, and jobs 7 run on it; it stays" in said
-    assert (host.root / "etc/slurm/slurm.conf").read_text() == NODES
+    assert (host.root / "etc/slurm/slurm.conf").read_text() == four
+    assert [node(host, f"gpu-{number}") for number in (2, 3)] == [ADA_S, ("IDLE+DRAIN", OURS)]
+    assert node(host, "gpu-4")[0] == FREE
 
 
 def test_a_configuration_that_slurmctld_refuses_is_an_error_until_it_is_read(host: Host) -> None:
@@ -472,7 +453,7 @@ def test_a_compute_host_starts_restarts_for_another_key_only_and_leaves_nothing_
     assert host.files() == {}
 
 
-def test_a_running_slurmd_gets_the_options_of_another_release_without_a_restart(host: Host) -> None:
+def test_a_running_daemon_gets_other_options_without_a_restart(host: Host) -> None:
     joins(host)
     drop_in = host.root / DROP_IN[1:]
     text = drop_in.read_text()
