@@ -2,7 +2,7 @@
 
 A check is a function of the run. It returns None where it does not apply, and without its evidence it is
 "unknown", never "pass". A new check needs its place in CHECKS, a run that it fails and one that leaves it
-unknown (tests/unit/test_every_check.py), and a row in docs.md.
+unknown (tests/unit/test_judge.py), and a row in docs.md.
 """
 
 from __future__ import annotations
