@@ -36,6 +36,12 @@ def test_a_bandwidth_that_nccl_did_not_measure_is_no_failure() -> None:
     assert "4 peer accesses" in named["nccl-diagnostics-passed"].evidence
 
 
+def test_one_rank_is_no_measurement() -> None:
+    verdict = judge((LOGS / "one-rank.log").read_bytes().splitlines(keepends=True), Expectation())
+    assert (verdict.verdict, verdict.reasons[0].partition(":")[0]) == ("unknown", "ranks")
+    assert verdict.check("warnings").status == "pass"
+
+
 @pytest.mark.parametrize(
     ("name", "cause", "evidence"),
     [
@@ -45,6 +51,7 @@ def test_a_bandwidth_that_nccl_did_not_measure_is_no_failure() -> None:
         ("ssh-refused", "connection-refused", "gpu-2 port 22"),
         ("no-route", "hosts-unreachable", "peer 10.77.0.12"),
         ("unknown-algorithm", "unknown-algorithm", '"none"'),
+        ("no-algorithm", "unknown-algorithm", "NCCL_ALGO was set to NVLS,NVLSTREE"),
         ("no-hca", "no-rdma-device", "No device found"),
         ("two-versions-of-nccl", "image-differs", "mismatch in info from procs"),
         ("no-hca-in-torch", "no-rdma-device", "No device found"),
