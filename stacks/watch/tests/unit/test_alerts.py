@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import yaml
 
 from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
@@ -41,12 +41,12 @@ ALERTS = [rule["alert"] for rule in LISTED]
 
 
 class Firing(NamedTuple):
-    """Whether an alert is firing at a time."""
+    """Whether an alert is firing at a time, or the nodes for which it is."""
 
     alert: str
     series: Series
     at: str
-    fires: bool
+    fires: bool | Sequence[str]
     step: str = "1m"
 
 
@@ -57,8 +57,11 @@ def passes(folder: Path, *tests: Firing) -> None:
         rule_file = folder / f"{alert}.rules.yaml"
         rule_file.write_text(json.dumps({"groups": [{"name": alert, "rules": [*RECORDED, RULES[alert]]}]}))
         head = {"rule_files": [str(rule_file)], "evaluation_interval": step, "tests": []}
-        expr = f'count by (alertname) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
-        samples = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if fires else []
+        by, expected = "alertname", [f'{{alertname="{alert}"}}'] if fires else []
+        if not isinstance(fires, bool):
+            by, expected = "node", [f'{{node="{node}"}}' for node in fires]
+        expr = f'count by ({by}) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
+        samples = [{"labels": labels, "value": 1} for labels in expected]
         # promtool stops at the last eval_time.
         files.setdefault(f"{alert}-{step}.yaml", head)["tests"].append(
             {
@@ -262,39 +265,33 @@ ON_HARDWARE = [
 ] + ["BusbarNodeNotReady"]
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        {**OUT, 'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x200"},
-        {**OUT, 'busbar_node_drained{node="gpu-1",reason="cable"}': "1x200"},
-    ],
-    ids=["in quarantine", "drained"],
-)
-def test_a_node_that_is_out_of_service_has_no_alert_on_its_hardware(tmp_path: Path, state: Series) -> None:
-    passes(
-        tmp_path,
-        *(Firing(alert, {**CASES[alert].firing, **state}, CASES[alert].at, False) for alert in ON_HARDWARE),
-    )
+# The series of one node by its state. Those of `tainted` and `deleted` are of the last writing: Kubernetes
+# has the taint since, or knows the node no more.
+KNOWN = {'kube_node_info{node="gpu-1"}': "1x200"}
+TAINT = {'kube_node_spec_taint{node="gpu-1",key="busbar/quarantine",effect="NoSchedule"}': "1x200"}
+STATES = {
+    "quarantined": {**OUT, **KNOWN, 'busbar_node_quarantined{node="gpu-1",reason="cable"}': "1x200"},
+    "drained": {**OUT, **KNOWN, 'busbar_node_drained{node="gpu-1",reason="cable"}': "1x200"},
+    "tainted": {**EXPECTED, **KNOWN, **TAINT},
+    "deleted": EXPECTED,
+    "in-service": {**EXPECTED, **KNOWN},
+}
 
 
-def test_a_node_has_none_either_from_when_kubernetes_knows_it_no_more_or_has_its_taint(
-    tmp_path: Path,
-) -> None:
-    """The series are those of the last writing."""
-    tainted = {
-        'kube_node_info{node="gpu-1"}': "1x200",
-        'kube_node_spec_taint{node="gpu-1",key="busbar/quarantine",effect="NoSchedule"}': "1x200",
-    }
-    deleted, known = ({f'kube_node_info{{node="{node}"}}': "1x200"} for node in ("gpu-2", "gpu-1"))
-    on_rails = [alert for alert in ON_HARDWARE if alert != "BusbarNodeNotReady"]
-    passes(
-        tmp_path,
-        *(
-            Firing(alert, {**CASES[alert].expected, **CASES[alert].firing, **more}, CASES[alert].at, fires)
-            for alert in on_rails
-            for more, fires in ((tainted, False), (deleted, False), (known, True))
-        ),
-    )
+def test_only_a_node_in_service_has_alerts_on_its_hardware(tmp_path: Path) -> None:
+    """All nodes have the same fault."""
+    tests = []
+    for alert in ON_HARDWARE:
+        case, found = CASES[alert], dict[str, str]()
+        for node, state in STATES.items():
+            # Kubernetes gives no condition of a node that it knows no more.
+            if (alert, node) != ("BusbarNodeNotReady", "deleted"):
+                series = {**state, **case.firing}
+                found |= {name.replace("gpu-1", node): values for name, values in series.items()}
+        # A taint of busbar does not keep an alert on the node itself.
+        fires = ["in-service", *(["tainted"] if alert == "BusbarNodeNotReady" else [])]
+        tests.append(Firing(alert, found, case.at, fires))
+    passes(tmp_path, *tests)
 
 
 def test_a_source_that_is_not_read_is_one_alert_of_the_site(tmp_path: Path) -> None:
