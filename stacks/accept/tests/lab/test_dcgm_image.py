@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -32,57 +32,29 @@ ENGINE = "#!/bin/bash\necho started >/run/nv-hostengine.pid\n"
 WITHOUT = "docker.io/busbar-lab/nccl-tests:1"
 
 
-def skip(tests: dict[str, Any]) -> None:
-    tests["pcie"][0] |= {"status": "Skip", "info": ["not allowed on this SKU"]}
+IMAGE = "docker.io/busbar-lab/dcgm:good"
 
 
-def fail(tests: dict[str, Any]) -> None:
-    warnings = [{"warning": "Persistence mode is off", "error_severity": 5}]
-    tests["software"][1] |= {"status": "Fail", "warnings": warnings}
-
-
-def leave_out(tests: dict[str, Any]) -> None:
-    del tests["diagnostic"]
-
-
-Change = Callable[[dict[str, Any]], None]
-CHANGES: dict[str, dict[str, Change]] = {
-    "good": {},
-    "partial": {"worker-1": skip, "worker-2": leave_out},
-    "faulty": {"worker-2": fail},
-}
-
-
-def image_of(name: str) -> str:
-    return f"docker.io/busbar-lab/dcgm:{name}"
-
-
-def _files(name: str) -> dict[str, File]:
+def _files() -> dict[str, File]:
     simulator = Path(__file__).with_name("dcgmi").read_bytes()
     programs = {"dcgmi": simulator, "nv-hostengine": ENGINE.encode()}
     found = {f"usr/local/bin/{program}": File(text, 0o755) for program, text in programs.items()}
-    for worker in ("worker-1", "worker-2"):
-        text = made.diag(CHANGES[name].get(worker, lambda tests: None), GPUS)
-        found[f"opt/dcgm/{worker}.json"] = File(text.encode())
-    return found
+    printed = File(made.diag(gpus=GPUS).encode())
+    return found | {f"opt/dcgm/{worker}.json": printed for worker in ("worker-1", "worker-2")}
 
 
 def _images(work: Path, tools: Path) -> list[Image]:
     # The workers have this layer.
     left_out = lines(NCCL / "left_out.txt")
-    return [
-        Image(
-            image_of(name),
-            tree=tree.ensure(work),
-            keep=lambda path: not any(fnmatch(path, pattern) for pattern in left_out),
-            files=_files(name),
-        )
-        for name in CHANGES
-    ]
+
+    def keep(path: str) -> bool:
+        return not any(fnmatch(path, pattern) for pattern in left_out)
+
+    return [Image(IMAGE, tree=tree.ensure(work), keep=keep, files=_files())]
 
 
 def _recipe(tools: Path) -> str:
-    texts = [each.content for name in CHANGES for each in _files(name).values()]
+    texts = [each.content for each in _files().values()]
     return key(*(each.decode() for each in texts if isinstance(each, bytes)))
 
 
@@ -125,7 +97,7 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     )
     shutil.copy(PROJECT / ".busbar" / "dev" / "kubeconfig", folder)
     workers = [host for host in k3s_hosts() if host.role == "worker"]
-    import_where_absent(Archive("dcgm", _recipe, _images), image_of("good"), workers)
+    import_where_absent(Archive("dcgm", _recipe, _images), IMAGE, workers)
     found = Site(lab, folder)
     rows = yaml.safe_load(found.accept("criteria").stdout)
     rows["rows"] = [row | {"required": True} for row in rows["rows"] if row["id"].startswith("stress.")]
@@ -135,20 +107,10 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_without_a_login_every_test_of_an_image_must_pass(site: Site) -> None:
-    code, rows, simulated = site.run(image_of("good"))
+    code, rows, simulated = site.run(IMAGE)
     assert (code, "busbar-lab simulator" in simulated) == (0, True)
     assert rows["diag"]["reason"].startswith("good on 2 nodes; image ")
     assert "sha256:" in rows["diag"]["reason"]
-
-
-def test_a_test_that_is_skipped_or_absent_or_fails_is_named(site: Site) -> None:
-    code, rows, _ = site.run(image_of("partial"))
-    assert (code, rows["diag"]["result"]) == (2, "not run")
-    for named in ("worker-1: pcie: Skip", "worker-2: diagnostic is not in the output"):
-        assert named in rows["diag"]["reason"]
-    code, rows, _ = site.run(image_of("faulty"))
-    named = "worker-2: software fails: configuration, not hardware: Persistence mode is off (GPU 1)"
-    assert (code, rows["diag"]["reason"].startswith(named)) == (1, True)
 
 
 def test_an_image_without_dcgmi_is_not_run(site: Site) -> None:
@@ -160,7 +122,7 @@ def test_an_image_without_dcgmi_is_not_run(site: Site) -> None:
 def test_while_pods_hold_gpus_no_pod_is_created_and_a_killed_run_is_finished_by_the_next(site: Site) -> None:
     site.lab.apply(gpu_holder("worker-1"))
     site.lab.kubectl("wait --for=condition=PodScheduled pod/training --timeout=60s")
-    words = ("run", "--criteria", "acceptance.yaml", "--dcgm-image", image_of("good"))
+    words = ("run", "--criteria", "acceptance.yaml", "--dcgm-image", IMAGE)
     busy = site.accept(*words)
     assert (busy.returncode, "held by default/training" in busy.stderr) == (2, True)
     assert "created" not in busy.stderr
@@ -173,7 +135,7 @@ def test_while_pods_hold_gpus_no_pod_is_created_and_a_killed_run_is_finished_by_
     process.kill()
     process.communicate(timeout=10)
     assert site.lab.kubectl("get namespaces -l busbar/nccl-run -o name") != ""
-    code, rows, _ = site.run(image_of("good"))
+    code, rows, _ = site.run(IMAGE)
     assert (code, rows["diag"]["result"]) == (0, "pass")
 
 

@@ -20,7 +20,6 @@ import yaml
 from tests.lab.test_diagnose import HCAS, INJECTED, RAILS, SPREAD, TENTH, WORKERS, Site, fault, fault_on
 from tests.lab.test_diagnose import site as site
 from tests.support.lab import PROJECT, gpu_holder, read_until
-from tests.support.own_stack import STACK_FILE
 
 pytestmark = pytest.mark.drill
 
@@ -80,37 +79,6 @@ def test_a_node_that_is_10_percent_slow_is_named_and_left_out(site: Site, home: 
     assert ([*found["left_out"]], found["holds_on"]) == (["worker-2"], 3)
     [count] = [row for row in found["rows"] if row["id"].startswith("collectives.")]
     assert (count["result"], count["value"], "not worker-2" in count["reason"]) == ("fail", 3, True)
-
-
-def test_a_cluster_of_a_kubeconfig_is_measured_without_a_stack(site: Site, tmp_path: Path) -> None:
-    stack = yaml.safe_load((site.stack.folder / STACK_FILE).read_text())
-    validation = stack["config"]["busbar:cluster"]["validation"]
-    settings = {key: value for key, value in validation.items() if key != "enabled"}
-    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings))
-    shutil.copy(PROJECT / ".busbar" / "dev" / "kubeconfig", tmp_path)
-    busbar = (sys.executable, "-m", "busbar", "accept")
-    of = ("--kubeconfig", "kubeconfig", "--settings", "settings.yaml")
-    environment = {**site.lab.environment, "PYTHONPATH": str(PROJECT)}
-
-    def accept(*words: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*busbar, *words, *of], cwd=tmp_path, env=environment, text=True, capture_output=True,
-            timeout=RUN_SECONDS, check=False,
-        )  # fmt: skip
-        print(done.stdout, done.stderr)
-        return done
-
-    rows = yaml.safe_load(accept("criteria").stdout)
-    wanted = ("inventory.", "collectives.gpus.nodes")
-    rows["rows"] = [row for row in rows["rows"] if row["id"].startswith(wanted)]
-    (tmp_path / "acceptance.yaml").write_text(yaml.safe_dump(rows))
-    assert accept("run", "--criteria", "acceptance.yaml").returncode == 2
-    [file] = tmp_path.glob(".busbar/*/acceptance/2*/acceptance.json")
-    results = {row["id"]: (row["result"], row["reason"]) for row in json.loads(file.read_text())["rows"]}
-    assert results["inventory.gpus.nodes"] == ("not run", "no login")
-    assert results["collectives.gpus.nodes"][0] == "pass"
-    assert site.left == ""
-    assert site.lab.kubectl("get namespaces -l busbar/nccl-run -o name") == ""
 
 
 def test_idle_takes_free_nodes_and_repeats_a_stage_that_made_room_for_others(

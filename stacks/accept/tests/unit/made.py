@@ -320,9 +320,9 @@ def stored(**values: Any) -> dict[str, Any]:
     return {**mount, "fio-1": fio(), "fio-2": fio(), **values}
 
 
-def begun(folder: Path, **options: str) -> kept.Begun:
-    """The run and its criteria."""
-    _, facts = site_of()
+def begun(folder: Path, facts: Site | None = None, /, **options: str) -> kept.Begun:
+    """The run, by default on the cluster of WORKERS, and its criteria."""
+    facts = facts or site_of()[1]
     release = {"version": __version__, "commit": commit()}
     start = kept.Begun(
         run=RUN_NAME, began=BEGAN, busbar=release, site=facts, rows=contract.offered(facts), options=options

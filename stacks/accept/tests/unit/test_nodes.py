@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from busbar import __version__
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
-from busbar.release import commit
 from stacks.accept.package import criteria as contract
 from stacks.accept.package import document
 from stacks.accept.package import running as stage_runs
-from stacks.accept.package.evidence import FOLDER, RUN, Begun, Evidence, write_json
+from stacks.accept.package.evidence import FOLDER, Evidence
 from stacks.accept.package.running import Running, run_stage
 from stacks.accept.package.site import Site as Facts
 from stacks.accept.package.subjects import nodes
@@ -35,17 +33,12 @@ class Accepted:
         self.site = Site(folder / "site", (4,), dict(slow), **more)
         (folder / "site").mkdir()
         self.folder, cluster = folder / "run", self.site.inventory.cluster
-        facts = Facts.of("prod", cluster)
-        release = {"version": __version__, "commit": commit()}
-        rows = contract.offered(facts)
-        begun = Begun(run=made.RUN_NAME, began=made.BEGAN, busbar=release, site=facts, rows=rows)
-        write_json(self.folder / FOLDER / RUN, begun.model_dump(mode="json"))
-        (self.folder / document.CRITERIA).write_text(contract.text(contract.default(facts)))
-        file = StackFile(folder / "Pulumi.prod.yaml", {}, frozenset())
+        self.folder.mkdir()
+        begun = made.begun(self.folder, Facts.of("prod", cluster))
+        file, rows = StackFile(folder / "Pulumi.x.yaml", {}, frozenset()), contract.default(begun.site).rows
         self.on = Running(
-            self.folder, begun, file, cluster, False, self.site.said.append, self.site.clock,
-            rows=contract.default(facts).rows,
-        )  # fmt: skip
+            self.folder, begun, file, cluster, False, self.site.said.append, self.site.clock, rows=rows
+        )
         self.on.__dict__["api"] = self.site.api
 
     def run(self, *stages: Any) -> None:

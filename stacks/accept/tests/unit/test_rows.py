@@ -97,20 +97,21 @@ def worker_2(change: Callable[[Hosts], object]) -> Change:
     return hosts_are(lambda hosts: change(hosts["worker-2"]))
 
 
-def gpu(**values: str) -> Change:
-    return worker_2(lambda report: report["also"]["gpus"][0].update(values))
+def part(*way: Any) -> Callable[..., Change]:
+    """Changes values in a part of worker-2's report."""
+
+    def change(**values: Any) -> Change:
+        def update(report: Any) -> None:
+            for key in way:
+                report = report[key]
+            report.update(values)
+
+        return worker_2(update)
+
+    return change
 
 
-def own(**values: Any) -> Change:
-    return worker_2(lambda report: report["also"].update(values))
-
-
-def hca(**values: str) -> Change:
-    return worker_2(lambda report: report["hcas"][0].update(values))
-
-
-def health(**values: Any) -> Change:
-    return worker_2(lambda report: report["health"].update(values))
+gpu, own, hca, health = part("also", "gpus", 0), part("also"), part("hcas", 0), part("health")
 
 
 def same(*where: str | int) -> Change:
@@ -155,19 +156,16 @@ INVENTORY = [
     ("inventory.gpus", "fail", "the same uuid twice, on worker-1, worker-2", same("gpus", 3)),
     ("inventory.gpus", "fail", "the same serial twice", same("gpus", 3, "serial")),
     ("inventory.gpus", "unknown", "serial is not known on worker-2", gpu(serial="[N/A]")),
-    ("inventory.gpus", "unknown", "uuid is not known on worker-2", gpu(uuid="")),
     ("inventory.gpus", "unknown", "is of run 'accept-f'", lambda path: made.inventory(path, run="accept-f")),
     ("inventory.gpus", "unknown", "not what busbar writes", worker_2(lambda found: found.update(also=[]))),
     ("inventory.hcas", "fail", "7 on worker-2", fewer_hcas),
     ("inventory.hcas", "fail", "the same guid twice, on worker-1, worker-2", same("hcas", 3, "guid")),
     ("inventory.hcas", "unknown", "worker-2", no_guid),
-    ("inventory.hcas", "unknown", "worker-2", worker_2(lambda report: report["also"]["hcas"].pop())),
     ("inventory.hardware", "fail", "worker-2", fewer_hcas),
     ("inventory.same", "fail", "VBIOS: 96.00 on worker-1, worker-2; 96.01 on worker-2", gpu(vbios="96.01")),
     ("inventory.same", "fail", "firmware", hca(fw="28.39.1002")),
     ("inventory.same", "fail", "2048", hca(active_mtu="2048")),
     ("inventory.same", "unknown", "worker-2 (VBIOS)", gpu(vbios="[N/A]")),
-    ("inventory.same", "unknown", "worker-2 (VBIOS)", no_gpus),
     ("inventory.ecc", "fail", "worker-2: ECC is off on 1 of 8 GPUs", gpu(ecc="Disabled")),
     ("inventory.ecc", "unknown", "worker-2: the mode of ECC", gpu(ecc="[N/A]")),
     ("inventory.ecc", "unknown", "worker-2", no_gpus),
@@ -175,11 +173,9 @@ INVENTORY = [
     ("inventory.nvlinks", "fail", "worker-2: no NVLink of GPU 0 is up", without_links(1)),
     ("inventory.nvlinks", "fail", "worker-2: no NVLink of GPU 0 is up", without_links(8)),
     ("inventory.nvlinks", "unknown", "worker-2", own(nvlinks=None)),
-    ("inventory.nvlinks", "unknown", "worker-2", own(nvlinks="")),
     ("inventory.health", "fail", "worker-2", health(xids=["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"])),
     ("inventory.health", "fail", "worker-2", narrow),
     ("inventory.health", "unknown", "worker-2: not read: xids", health(xids=None)),
-    ("inventory.health", "unknown", "worker-2: not read: ecc", health(ecc=None)),
     *((kind, "unknown", "worker-2 mlx5_0", no_guid) for kind in CABLES),
     *((kind, "unknown", "worker-2", silent) for kind in (*OF_INVENTORY[1:], *CABLES)),
     *((kind, "unknown", "", lost("inventory/hosts.json.zst")) for kind in OF_INVENTORY),
@@ -314,7 +310,6 @@ STRESS = [
     ("stress.diag", "not run", "power passed on 7 of 8", diag(lambda found: found["targeted_power"].pop())),
     ("stress.diag", "not run", "passed on 7 of 8 GPUs", diag(gpus=7)),
     ("stress.diag", "unknown", "no GPUs", printing('{"DCGM Diagnostic": {"runtime_error": "no GPUs"}}')),
-    ("stress.diag", "unknown", "other JSON than expected", printing("Error: no connection")),
     ("stress.diag", "unknown", "other JSON than expected", printing("[" * 100_000)),
     ("stress.diag", "unknown", "other JSON", printing('{"DCGM Diagnostic": {"test_categories": [{}]}}')),
     ("stress.diag", "not run", "worker-2: dcgmi printed nothing", printing("")),
@@ -534,6 +529,7 @@ UNREAD = [*zip(OF_SAMPLES, ("ports", "gpus", "gpus", "k3s", "ports", "heat"), st
 INTEGRITY = "local_link_integrity_errors"
 LOST_SAMPLES = lost("soak/h100/worker-2.samples.zst")
 SYMBOLS = [(60, port("symbol_error", 60)), (3000, port("symbol_error", 130))]
+APART = [(30, port("symbol_error", 100)), (3630, port("symbol_error", 200))]
 SOAK = [
     ("soak.wobble", "fail", "5.1% in 2 intervals from 11-23 01:30", series(*GOOD * 6, *LOW * 2, *GOOD * 4)),
     ("soak.wobble", "pass", "", series(*GOOD * 6, *LOW, *GOOD * 5)),
@@ -542,7 +538,6 @@ SOAK = [
     ("soak.wobble", "unknown", "9 intervals, at least 10", series(*GOOD * 9)),
     ("soak.drift", "fail", "from the first to the last third", series(*(390.0 - n for n in range(12)))),
     ("soak.drift", "unknown", "show a drift of more than", series(*(370.0, 400.0) * 6)),
-    ("soak.drift", "unknown", "9 intervals, at least 10", series(*GOOD * 9)),
     ("soak.hours", "unknown", "in 11 intervals", series(*GOOD * 11)),
     ("soak.hours", "unknown", "0.500807 h with samples, of 1.002 h", sampled(seconds=1800)),
     ("soak.load", "fail", "job 1 of 1: ", series(*GOOD * 12, change=failed)),
@@ -550,6 +545,7 @@ SOAK = [
     ("soak.links", "fail", "link_downed of mlx5_3 port 1 grew by 1", sampled((60, port("link_downed", 1)))),
     ("soak.links", "fail", f"{INTEGRITY} of mlx5_3", sampled((60, port(INTEGRITY, 2)))),
     ("soak.counters", "fail", "grew by 130 in", sampled(*SYMBOLS)),
+    ("soak.counters", "pass", "grew by 100 in an hour", sampled(*APART)),
     ("soak.gpus", "fail", "worker-2: NVRM: Xid 79", sampled((60, {"xids": ["NVRM: Xid 79"]}))),
     ("soak.gpus", "fail", "GPU 0000:18:00.0 has 3 uncorrected ECC errors", sampled((60, gpus(3, 0)))),
     ("soak.gpus", "fail", "NVLink errors: Link 0: R", sampled((60, {"nvlink": "GPU 0:\n Link 0: Replay"}))),
@@ -582,7 +578,6 @@ FORGED = [
     ("soak.links", "another machine", sampled(machine="77777777")),
     ("soak.links", "not of a worker", sampled(node="worker-9")),
     ("soak.links", "not in its stage", sampled((60, {"t": made.START + 9000}))),
-    ("soak.links", "cannot be judged", sampled((60, {"t": made.START}))),
     ("soak.links", "cannot be judged", sampled((60, {"ports": {"a": 1}}))),
     ("soak.links", "cannot be judged", sampled(*((30 * n, port("x", n)) for n in range(1, 90)))),
     ("soak.links", "cannot be judged", sampled_text("{" * 9)),

@@ -70,12 +70,6 @@ def test_the_output_of_the_real_tool_is_read() -> None:
     assert found.between[End("leaf0", "36")] == Link(End("spine0", "1"), "8xHDR", 400)
 
 
-@pytest.mark.parametrize("speed", ["4xNDR", "4xXDR", "2xHDR", "4xFDR10"])
-def test_speeds_are_counted_as_sysfs_counts_them(speed: str) -> None:
-    rate = {"4xNDR": 400, "4xXDR": 800, "2xHDR": 100, "4xFDR10": 40}[speed]
-    assert Fabric.read(REAL.replace("8xHDR", speed), REAL_HCAS).links[End("worker-1", "mlx5_0")].gbps == rate
-
-
 def test_switches_of_one_name_are_told_apart_by_their_guids() -> None:
     found = Fabric.read(REAL.replace('"leaf0"', '"Quantum"').replace("MF0;spine0:MQM9700/U1", "Quantum"), {})
     assert sorted(found.names.values()) == ["S-0000000000200000", "S-0000000000200010"]
@@ -102,15 +96,6 @@ def test_two_rails_of_a_node_or_one_of_two_groups_exchanged_are_one_fault(
 ) -> None:
     [fault] = judge(built(lambda net: net.swap(hca(1, 2), other)))
     assert f"gpu-1 mlx5_2 and {other[0]} are swapped" in fault
-
-
-def test_two_nodes_in_each_others_slots_are_a_fault_per_rail() -> None:
-    def exchange(net: Net) -> None:
-        for rail in range(4):
-            net.swap(hca(0, rail), hca(3, rail))
-
-    found = by_design(built(exchange))
-    assert (len(found), all("are swapped" in fault for fault in found)) == (4, True)
 
 
 def move(net: Net) -> None:
@@ -175,18 +160,14 @@ HEAD = ",".join(COLUMNS) + "\n"
     ("text", "why"),
     [
         ("", "the first line"),
-        ("node,hca\n", "the first line"),
         (HEAD, "no rows"),
         (HEAD + "gpu-0,mlx5_0,leaf\n", "line 2 of the design is not"),
-        (HEAD + "gpu-0,mlx5_0,leaf,x\n", "line 2 of the design is not"),
         (HEAD + "gpu-0,mlx5_0,leaf,-1\n", "line 2 of the design is not"),
         (HEAD + "gpu-0,,leaf,1\n", "line 2 of the design is not"),
-        (HEAD + "gpu-0,mlx5_0,leaf,1,2\n", "line 2 of the design is not"),
         (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-0,mlx5_0,leaf,2\n", "line 3 of the design has an end that"),
         (HEAD + "gpu-0,mlx5_0,leaf,1\ngpu-1,mlx5_0,leaf,1\n", "line 3 of the design has an end that"),
         (HEAD + "gpu-\0,mlx5_0,leaf,1\n", "line 2 of the design is not"),
         (HEAD + f'"{"x" * 200_000}"\n', "not CSV"),
-        (HEAD + "\x7fELF\x02\x01\n", "line 2 of the design is not"),
     ],
 )
 def test_a_design_that_is_not_valid_is_refused_with_one_sentence(text: str, why: str) -> None:
