@@ -30,8 +30,8 @@ from stacks.accept.package.site import Pool, validation_of
 
 # The option that names the image.
 DCGM_IMAGE = "dcgm-image"
-# Those of level 3 that need no other package. Software is tested per host, the others per GPU. DCGM
-# fails a GPU also for throttling by heat, hardware or the power brake (DCGM nvvs, DcgmRecorder::CheckForThrottling).
+# Those of level 3 that need no other package. Software is tested per host, the others per GPU. A GPU also fails
+# if heat, hardware or the power brake slow it down (DCGM nvvs, DcgmRecorder::CheckForThrottling).
 WANTED = (
     "software", "memory", "pcie", "diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"
 )  # fmt: skip
