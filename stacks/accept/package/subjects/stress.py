@@ -30,7 +30,7 @@ from stacks.accept.package.site import Pool, validation_of
 
 # The option that names the image.
 DCGM_IMAGE = "dcgm-image"
-# Those of level 3 that need no other package. Software is tested per host, the others per GPU. A GPU also fails
+# Those of level 3 that need no other package: software per host, the others per GPU. A GPU also fails
 # if heat, hardware or the power brake slow it down (DCGM nvvs, DcgmRecorder::CheckForThrottling).
 WANTED = (
     "software", "memory", "pcie", "diagnostic", "memory_bandwidth", "targeted_stress", "targeted_power"
