@@ -32,8 +32,8 @@ _CAUSES = {
 class Row:
     """One thing that is slow.
 
-    `where`: the node, rail group or both, with the rail. `one_of`: it is one or more of `nodes`. `measured`
-    and `expected` in GB/s: the median of its runs, of a rail the better one; of what is only slower than its
+    `where`: the node, rail group or both, with the rail; of several nodes it is one or more. `measured` and
+    `expected` in GB/s: the median of its runs, of a rail the better one; of what is only slower than its
     peers, both medians. None: no run gave a number, or nothing is expected. `reasons`: why runs gave none,
     and conditions of the nodes.
     """
@@ -43,7 +43,6 @@ class Row:
     nodes: tuple[str, ...]
     rail: int | None
     hca: str
-    one_of: bool
     measured: float | None
     expected: float | None
     runs: int
@@ -186,7 +185,6 @@ def _rows(suspect: Suspect, known: Known, state: State, reasons: dict[Group, str
             nodes=suspect.nodes,
             rail=rail,
             hca=hca,
-            one_of=bool(one_of),
             measured=round(better(numbers), 3) if numbers else None,
             expected=round(expected, 3) if expected else None,
             runs=len(runs),

@@ -23,7 +23,7 @@ from busbar.fabric.diagnosis.stages import (
 )
 from busbar.fabric.measure import read_facts
 from busbar.fabric.measure.plan import plan_pool, unusable
-from busbar.fabric.measure.run import IdleApi, Preempted, preempted, run
+from busbar.fabric.measure.run import IdleApi, raise_if_preempted, run
 from busbar.hosts.inventory import Inventory
 from busbar.judge.archive import JobOutcome
 from busbar.judge.checks import Verdict
@@ -89,26 +89,23 @@ class StageWatch(JobWatch):
     ) -> None:
         workers = [pod for pod in pods if is_worker(pod)]
         launchers = [pod for pod in pods if not is_worker(pod)]
-        try:
-            super()._raise_if_it_cannot_start(job, launchers, seen)
-            self._raise_if_only_workers_start(workers, launchers)
-        except JobNeverStarted:
-            why = {pod["spec"].get("nodeName"): self._why(pod) for pod in workers}
-            missing = {node: reason for node, reason in why.items() if node and reason != SILENT}
-            # If no pod runs, the nodes are not the cause.
-            self.kept_waiting = missing if len(missing) < len(why) else {}
-            raise
-
-    def _raise_if_only_workers_start(self, workers: list[JsonObject], launchers: list[JsonObject]) -> None:
-        """The launcher is read as a worker is: where the runtime of its node hangs, no condition says so."""
         now = self.deadline.clock.now()
         if not kube_pods.readiness(workers)[0]:
             self._workers_since = None
         elif self._workers_since is None:
             self._workers_since = now
-        elif now - self._workers_since >= script.WORKER_SECONDS:
-            why = f"workers run, and the launcher has not started after {script.WORKER_SECONDS} s"
-            raise JobNeverStarted([why, *self.findings(launchers)])
+        try:
+            super()._raise_if_it_cannot_start(job, launchers, seen)
+            # Where the runtime of its node hangs, no condition says that the launcher does not start.
+            if self._workers_since is not None and now - self._workers_since >= script.WORKER_SECONDS:
+                why = f"workers run, and the launcher has not started after {script.WORKER_SECONDS} s"
+                raise JobNeverStarted([why, *self.findings(launchers)])
+        except JobNeverStarted:
+            reasons = {pod["spec"].get("nodeName"): self._why(pod) for pod in workers}
+            missing = {node: reason for node, reason in reasons.items() if node and reason != SILENT}
+            # If no pod runs, the nodes are not the cause.
+            self.kept_waiting = missing if len(missing) < len(reasons) else {}
+            raise
 
 
 @dataclass
@@ -173,8 +170,8 @@ class InCluster:
 
         def follow() -> Verdict:
             verdict = collector.run()
-            if plan.idle and (ended := preempted(api, plan)):
-                raise Preempted(ended)
+            if plan.idle:
+                raise_if_preempted(api, plan)
             # The log can be read again from its folder alone.
             record = watch.record(
                 expectation(self._validation, job, name),

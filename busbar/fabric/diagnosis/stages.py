@@ -339,7 +339,6 @@ class Diagnosis:
     scope: Scope
     clock: Clock
     progress: ProgressCallback
-    now: float = field(default_factory=time.time)
     stages: tuple[Stage, ...] = STAGES
 
     def run(self) -> State:
@@ -371,14 +370,14 @@ class Diagnosis:
                 "places": dict(scope.places),
             }
         )
-        found = State.read(scope.folder)
-        if found and found.key == key and not found.is_over and self.now - found.began < CONTINUED_SECONDS:
+        found, now = State.read(scope.folder), time.time()
+        if found and found.key == key and not found.is_over and now - found.began < CONTINUED_SECONDS:
             self.progress(
                 f"continuing: {len(found.results)} groups have a result, from {scope.folder / STATE}"
             )
             found.stopped = ""
             return found
-        return State(key=key, began=self.now, nodes=list(scope.nodes), hcas=tuple(scope.validation.hcas))
+        return State(key=key, began=now, nodes=list(scope.nodes), hcas=tuple(scope.validation.hcas))
 
     def _has_more(self, state: State, stage: Stage) -> bool:
         """Plan the stage, or its next runs by those that it has; whether there are some."""
@@ -411,16 +410,14 @@ class Diagnosis:
         # One rail of a node whose pairs give nothing would give nothing, each time after GROUP_SECONDS.
         some = state.present if stage == "B" else known.with_a_number(2)
         asked = [node for node in state.present if node in some]
-        return [*plan(stage, asked, places, known, rails=self._rails(state), seed=seed)]
+        # All rails are tried, where their HCAs are known and each has its GPU.
+        rails = self.scope.hardware.rails
+        can_be_tried = 1 < rails <= self._slots and len(state.hcas) == rails
+        return [*plan(stage, asked, places, known, rails=rails if can_be_tried else 0, seed=seed)]
 
     @property
     def _slots(self) -> int:
         return self.scope.validation.slots_per_worker or self.scope.hardware.gpus
-
-    def _rails(self, state: State) -> int:
-        """How many rails stage C tries: all, where their HCAs are known and each has its GPU."""
-        rails = self.scope.hardware.rails
-        return rails if 1 < rails <= self._slots and len(state.hcas) == rails else 0
 
     def _look(self, state: State, nodes: Iterable[str]) -> None:
         """Note what the back end says of the nodes."""

@@ -65,8 +65,7 @@ class IdleApi:
         self.create, self.merge, self.apply, self.delete = api.create, api.merge, api.apply, api.delete
 
     def stream(self, path: str, **query: str) -> Iterator[bytes]:
-        if ended := preempted(self._api, self._plan):
-            raise Preempted(ended)
+        raise_if_preempted(self._api, self._plan)
         return self._api.stream(path, **query)
 
 
@@ -120,8 +119,8 @@ def measure(
     spec = plan.collect_spec(folder)
 
     def refuse(verdict: Verdict) -> None:
-        if plan.idle and not verdict.passed and (ended := preempted(api, plan)):
-            raise Preempted(ended)
+        if plan.idle and not verdict.passed:
+            raise_if_preempted(api, plan)
 
     def follow() -> Verdict:
         kind = ("idle" if plan.idle else "measure") if about else "run"
@@ -281,16 +280,13 @@ def _try_worker(api: Api, plan: Plan, manifest: Mapping[str, Any], deadline: Dea
         raise CannotMeasure([found]) from None
 
 
-def preempted(api: Api, plan: Plan) -> list[str]:
-    """The pods of the run that the scheduler has preempted, by its events. Raises ApiError."""
+def raise_if_preempted(api: Api, plan: Plan) -> None:
+    """Raise Preempted with the pods of the run that the scheduler has preempted, or ApiError."""
     events = api.list(f"/api/v1/namespaces/{plan.job.namespace}/events", fieldSelector="reason=Preempted")
-    job = plan.objects({})[-1][1]["metadata"]["name"]
-    return [
-        f"the measurement made room for other pods: {name}: {each.get('message')}"
-        for each in events
-        if each.get("reason") == "Preempted"
-        and (name := each["involvedObject"]["name"]).startswith(f"{job}-")
-    ]
+    begin = f"{plan.objects({})[-1][1]['metadata']['name']}-"
+    found = [(each["involvedObject"]["name"], each) for each in events if each.get("reason") == "Preempted"]
+    if mine := [f"{name}: {each.get('message')}" for name, each in found if name.startswith(begin)]:
+        raise Preempted([f"the measurement made room for other pods: {each}" for each in mine])
 
 
 def _remove_run(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback, options: str) -> str:

@@ -113,7 +113,7 @@ def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path)
     cluster["pools"]["h100"]["quarantine_limit"] = "100%"
     names = tuple(each["name"] for each in cluster["hosts"]["workers"])
     inventory = Inventory.of(load(cluster))
-    rows = [Row("node", name, (name,), None, "", False, 190, 400, 2, (), (), ()) for name in names]
+    rows = [Row("node", name, (name,), None, "", 190, 400, 2, (), (), ()) for name in names]
 
     def found(*rows: Row) -> Findings:
         return Findings("h100", rows, (), {}, (), "", 6, 60, 1)
