@@ -42,7 +42,11 @@ def test_slow_nodes_are_named_and_only_they(groups: list[int], seed: int, data: 
     assert {(s.cause, s.nodes) for s in found.suspects} == {("node", (node,)) for node in slow}
 
 
-def only_names_change(groups: list[int], seed: int, shuffle: random.Random) -> None:
+@given(sizes, seeds, st.randoms(use_true_random=False))
+@settings(max_examples=15)
+def test_other_names_for_nodes_and_groups_change_nothing_but_the_names(
+    groups: list[int], seed: int, shuffle: random.Random
+) -> None:
     fabric = Fabric.of(*groups)
     numbers = shuffle.sample(range(1000), len(fabric.names) + len(groups))
     names = [*fabric.names, *dict.fromkeys(fabric.places.values())]
@@ -54,15 +58,6 @@ def only_names_change(groups: list[int], seed: int, shuffle: random.Random) -> N
     fabric.uplinks[place] = renamed.uplinks[new[place]] = 0.7
     found, again = (each.diagnose(luck=within(seed, 0.08), seed=seed) for each in (fabric, renamed))
     assert translated(found, new) == again
-
-
-renamed_fabrics = given(sizes, seeds, st.randoms(use_true_random=False))
-test_other_names_for_nodes_and_groups_change_nothing_but_the_names = settings(max_examples=15)(
-    renamed_fabrics(only_names_change)
-)
-test_other_names_change_nothing_in_60_fabrics = pytest.mark.slow(
-    settings(max_examples=60)(renamed_fabrics(only_names_change))
-)
 
 
 def test_nodes_that_only_runs_across_slow_uplinks_are_left_for_do_not_run_for_ever() -> None:
@@ -95,14 +90,6 @@ def translated(found: Findings, new: dict[str, str]) -> Findings:
     )
 
 
-def test_one_rail_of_one_node_is_named_with_its_number() -> None:
-    fabric = Fabric.of(8, 8)
-    fabric.rails["su1-2", 5] = 0.7
-    found = fabric.diagnose()
-    assert named(found) == [("rail", ("su1-2",), (5,))]
-    assert [(group.rail, group.stage) for group in found.suspects[0].runs] == [(5, "C"), (5, "C")]
-
-
 LEAF = {"leaves": {("su1", 3): 0.7}}
 RAILS_OF_NODES = {"rails": {("su0-0", 1): 0.7, ("su0-1", 1): 0.7, ("su0-2", 6): 0.7}}
 MOST_ALONE = {"alone": {f"su{su}-{number}": 0.7 for su in (0, 1) for number in range(5)}}
@@ -116,6 +103,7 @@ def uplinks(share: float, *groups: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sizes", "slow", "how", "found"),
     [
+        ((8, 8), {"rails": {("su1-2", 5): 0.7}}, {}, ["rail su1-2 5"]),
         ((1, 8), {"rails": {("su0-0", 5): 0.7}}, {}, ["rail su0-0 5"]),
         ((4, 8), RAILS_OF_NODES, {}, ["rail su0-0 1", "rail su0-1 1", "rail su0-2 6"]),
         ((8, 8, 8), LEAF, {}, ["leaf su1 3"]),

@@ -15,6 +15,7 @@ from tests.support.clusters import all_operators, site
 from tests.unit.fabric.measure.foreign import HCA, Foreign, gpu_node, holder
 
 QUARANTINE = "busbar/quarantine=true:NoSchedule"
+SENTINEL = {"k8saas.nvidia.com/cordon-by": "NVSentinel", "k8saas.nvidia.com/cordon-reason": "GPU-fatal"}
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
@@ -90,6 +91,10 @@ def test_a_worker_in_quarantine_that_is_named_is_measured_in_spite_of_its_taint(
             gpu_node("gpu-2", taints=("team=ml:NoSchedule",)),
             "gpu-2 has the taint team=ml:NoSchedule, which is not one of its pool",
         ),
+        (
+            gpu_node("gpu-2", taints=("nvidia.com/gpu-error=fatal:NoSchedule",), labels=SENTINEL),
+            "gpu-2 has the taint nvidia.com/gpu-error=fatal:NoSchedule of NVSentinel (GPU-fatal)",
+        ),
         (gpu_node("gpu-9"), "gpu-2: no such Node"),
     ],
 )
@@ -104,17 +109,6 @@ def test_a_worker_that_cannot_run_a_pod_is_a_finding_or_left_out_of_an_idle_run(
     assert note.startswith(finding) and note.endswith("; left out")
     [missing] = made.missing
     assert missing.startswith(finding)
-
-
-def test_a_taint_is_told_with_the_labels_of_its_owner() -> None:
-    held = gpu_node("gpu-2", taints=("nvidia.com/gpu-error=fatal:NoSchedule",))
-    held["metadata"]["labels"] |= {
-        "k8saas.nvidia.com/cordon-by": "NVSentinel",
-        "k8saas.nvidia.com/cordon-reason": "GPU-fatal",
-    }
-    assert problem(Foreign(gpu_node("gpu-1"), held, gpu_node("gpu-3")), inventory()).startswith(
-        "gpu-2 has the taint nvidia.com/gpu-error=fatal:NoSchedule of NVSentinel (GPU-fatal), which is not"
-    )
 
 
 def test_taints_that_the_pods_tolerate_keep_no_worker_out() -> None:
