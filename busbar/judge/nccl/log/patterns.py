@@ -6,7 +6,7 @@ Sources: NVIDIA/nccl-tests src/common.cu and src/util.cu; NVIDIA/nccl src/init.c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 def _ascii(pattern: str, flags: int = 0) -> re.Pattern[str]:
@@ -197,18 +197,16 @@ BEFORE = _ascii(
 LONGEST = 400  # host, process, time and source file fit into this
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A message in a line: its `start`, where its text begins (`end`), level, host and pid as printed.
 
-    `host_end` is where the host's name ends. Host and pid are None where they were not printed.
+    Host and pid are None where they were not printed; else the host's name is at the start.
     """
 
     start: int
     end: int
     level: str
     host: str | None = None
-    host_end: int = 0
     pid: str | None = None
 
 
@@ -222,6 +220,7 @@ def find_message(text: str, start: int = 0) -> Message | None:
     end = text.index(" ", at + len(NAME)) + 1
     level = text[at + len(NAME) : end - 1]
     found = BEFORE.search(text, max(start, at - LONGEST), at)
-    if found is None or found["host"] is None:
-        return Message(at if found is None else found.start(), end, level)
-    return Message(found.start("host"), end, level, found["host"], found.end("host"), found["pid"])
+    if found is None:
+        return Message(at, end, level)
+    start = found.start("host") if found["host"] else found.start()
+    return Message(start, end, level, found["host"], found["pid"])

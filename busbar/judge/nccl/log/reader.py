@@ -492,7 +492,7 @@ class LogReader:
         start, host = message.start, message.host or ""
         if not host or not text[after:start].strip():
             return start, host
-        end = message.host_end
+        end = start + len(host)
         first = max(after, text.rfind(" ", 0, end) + 1, text.rfind("\t", 0, end) + 1)
         glued = text[first:end]
         ends = (glued[i:] for i in range(max(0, len(glued) - MAX_HOST), len(glued)))

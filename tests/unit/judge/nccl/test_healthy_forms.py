@@ -79,7 +79,7 @@ def test_the_lines_of_a_trace_change_nothing(head: str, text: str, stage: Stage)
 )
 def test_the_time_and_function_before_a_warning_hide_no_process(where: str) -> None:
     head = f"{PROCESS}{where}NCCL WARN "
-    assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", 8, "43")
+    assert find_message(f"{head}text") == Message(0, len(head), "WARN", "worker-1", "43")
 
 
 @BOUNDED
