@@ -1,15 +1,21 @@
-"""The whole curve is judged: a row that does not belong to it is refused, and the reason names its size."""
+"""The whole curve is judged: as a property of logs, and each limit at the limit and just beyond it."""
 
 from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl.checks.bandwidth import curve, rise
+from busbar.judge.nccl.expected.bounds import Rise, envelope
+from busbar.judge.nccl.expected.system import System
+from busbar.judge.nccl.log.records import Run
 from busbar.judge.nccl.units import exact
 from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.tables import MIB, measurement, row, table
 
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=12)
@@ -91,3 +97,179 @@ def test_a_small_message_that_is_too_fast_is_refused_behind_rows_of_size_zero(
     nothing = "0 0 float sum -1 0.10 0.00 0.00 0 0.09 0.00 0.00 0"
     check = judge([*lines[:at], *[nothing] * zeros, *lines[at:]], WANT).check("stability")
     assert check.code == "stability.latency" and exact(size) in check.reason
+
+
+DIP, JUMP, LAST = "stability.dip", "stability.jump", "stability.last_sizes"
+RISING, LATENCY = "stability.rising", "stability.latency"
+
+
+def large(*busbw: float) -> Run:
+    """Sizes from 64 MiB on, each measurement of a size alike."""
+    return table(
+        [row(64 * MIB << i, measurement(busbw=str(value)), line=i + 1) for i, value in enumerate(busbw)]
+    )
+
+
+def small(*times: float) -> Run:
+    """Sizes from 1 KiB on, by their times in us."""
+    return table([row(1024 << i, measurement(time=str(time)), line=i + 1) for i, time in enumerate(times)])
+
+
+def code(run: Run) -> str | None:
+    found = curve(run)
+    return found.code if found else None
+
+
+@pytest.mark.parametrize(
+    ("busbw", "expected"),
+    [
+        ((100, 85, 100, 100), None),
+        ((100, 84.9, 100, 100), DIP),
+        ((100, 100, 84.9, 100), DIP),
+        ((100, 100, 80, 80, 100, 100), DIP),
+        # a curve may rise to its plateau
+        ((60, 100, 100, 100), None),
+        ((60, 70, 100, 100), None),
+    ],
+)
+def test_a_size_is_a_dip_that_lies_15_percent_below_a_smaller_and_a_larger_one(
+    busbw: tuple[float, ...], expected: str | None
+) -> None:
+    assert code(large(*busbw)) == expected
+
+
+@pytest.mark.parametrize(
+    ("busbw", "expected"),
+    [
+        ((100, 120, 100, 100), None),
+        ((100, 120.1, 100, 100), JUMP),
+        ((100, 100, 120.1, 100), JUMP),
+        ((112, 125, 104, 104, 104), None),
+        ((104, 104, 104, 125, 112, 104, 104), None),
+        ((0, 100, 0), JUMP),
+    ],
+)
+def test_a_size_is_a_jump_that_lies_20_percent_above_both_its_neighbours(
+    busbw: tuple[float, ...], expected: str | None
+) -> None:
+    assert code(large(*busbw)) == expected
+
+
+@pytest.mark.parametrize(
+    ("busbw", "expected"),
+    [
+        ((100,), None),
+        ((100, 90), None),
+        ((100, 89.9), LAST),
+        ((100, 100, 89.9), LAST),
+        ((90, 100), None),
+        ((89.9, 100), RISING),
+        ((100, 88, 80), None),
+        ((100, 88, 79.9), DIP),
+    ],
+)
+def test_the_last_two_sizes_agree_within_10_percent_and_reach_80_percent_of_the_best(
+    busbw: tuple[float, ...], expected: str | None
+) -> None:
+    assert code(large(*busbw)) == expected
+
+
+@pytest.mark.parametrize(
+    ("run", "expected", "line"),
+    [
+        (large(100, 80, 100, 100), DIP, 2),
+        (large(100, 100, 130, 100, 100), JUMP, 3),
+        (large(100, 100, 80), LAST, 3),
+        (large(100, 88, 79.9), DIP, 3),
+        (large(70, 80, 100), RISING, 3),
+        (small(30, 30, 30, 30, 30, 14, 30), LATENCY, 6),
+    ],
+)
+def test_the_row_that_is_not_part_of_the_curve_is_shown(run: Run, expected: str, line: int) -> None:
+    found = curve(run)
+    assert found is not None and (found.code, found.line) == (expected, line)
+
+
+def test_sizes_below_64_mib_are_no_part_of_the_plateau() -> None:
+    run = large(100, 100)
+    for factor, busbw in ((2, 300.0), (4, 1.0), (8, 300.0)):
+        run.rows.append(row(64 * MIB // factor, measurement(busbw=str(busbw))))
+    assert code(run) is None
+
+
+def test_a_last_size_that_stands_twice_is_not_compared_with_itself() -> None:
+    run = large(100, 100)
+    run.rows.append(row(run.rows[-1].size, measurement(busbw="50")))
+    assert code(run) is None
+
+
+def test_a_failure_of_one_half_outweighs_a_doubt_about_the_other() -> None:
+    rising, falling = measurement(busbw="80"), measurement(busbw="100")
+    run = table([row(64 * MIB, rising, falling), row(128 * MIB, falling, rising)])
+    assert code(run) == LAST
+
+
+def test_the_order_of_the_rows_does_not_matter_and_each_operation_has_a_curve_of_its_own() -> None:
+    run = large(60, 100, 100, 100)
+    run.rows.reverse()
+    assert code(run) is None
+    run.rows += [row(64 * MIB << i, measurement(busbw="30"), redop="prod") for i in range(4)]
+    assert code(run) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ((30, 30, 30, 30, 15), None),
+        ((30, 30, 30, 30, 14.9), LATENCY),
+        ((30, 30, 30, 14.9, 14.9), None),
+        ((99, 30, 20, 30, 12), None),
+        ((99, 12, 30, 30, 30, 12), LATENCY),
+    ],
+)
+def test_a_message_is_too_fast_below_half_the_time_of_each_of_the_three_before_it(
+    times: tuple[float, ...], expected: str | None
+) -> None:
+    assert code(small(*times)) == expected
+
+
+def slowly(*busbw: str) -> Run:
+    """Sizes from 1 KiB on."""
+    return table([row(1024 << i, measurement(busbw=b), line=i + 1) for i, b in enumerate(busbw)])
+
+
+FLAT = {64 * MIB << i: Rise(1.0, 1.0) for i in range(8)}
+LOW = {1024 << i: Rise(0.4, 0.0) for i in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("known_good", "run", "line"),
+    [
+        (FLAT, large(100, 100, 100), None),
+        (FLAT, large(75, 88, 100), None),
+        (FLAT, large(74.9, 88, 100), 1),
+        (FLAT, large(84, 99, 100), 1),
+        (FLAT, large(85, 100, 100), None),
+        (FLAT, large(100), None),
+        ({}, large(10, 100), None),
+        (LOW, slowly("31", "29", "29", "100"), None),
+        (LOW, slowly("29", "29", "29", "100"), 3),
+    ],
+)
+def test_a_rise_is_too_slow_far_below_all_known_good_curves(
+    known_good: dict[int, Rise], run: Run, line: int | None
+) -> None:
+    found = rise(run, known_good)
+    assert (found.line if found else None) == line
+    assert found is None or (found.status, found.code) == ("unknown", "stability.slow_rise")
+
+
+def test_five_known_good_curves_make_an_envelope_and_fewer_make_none() -> None:
+    two = envelope(System("H200", 2, 8, 8, 400, 450), "all_reduce")
+    assert 0 < two[64 * MIB].of_plateau < two[8192 * MIB].of_plateau < 1
+    # three curves have 1 MiB, two have 16 GiB
+    assert (min(two), max(two)) == (MIB, 8192 * MIB)
+    assert envelope(System("H100", 3, 8, 8, 400, 450), "all_reduce") == {}
+    assert envelope(System("H100", 2, 8, 8, 400, 450), "all_gather") == {}
+    assert envelope(System("GB200", 2, 4, 4, 400, 900, nodes_per_domain=18), "all_reduce") == {}
+    assert envelope(None, "all_reduce") == {}
