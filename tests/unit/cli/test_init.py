@@ -54,9 +54,7 @@ def test_an_unknown_capability_is_refused_with_those_that_exist(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", [each.name for each in capabilities() if each.config])
-def test_a_capability_has_an_example_of_a_site_that_is_valid_and_completed_by_the_schema_beside_it(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_capability_has_a_valid_example_with_the_schema_beside_it(name: str, tmp_path: Path) -> None:
     assert init(str(tmp_path), "--capability", name).exit_code == 0
     example, schema = tmp_path / name / EXAMPLE, tmp_path / name / "schema.json"
     assert example.read_text().startswith("# yaml-language-server: $schema=schema.json\n")

@@ -95,9 +95,7 @@ UNKNOWN = (
 
 
 @pytest.mark.usefixtures("warnings")
-def test_an_installation_is_repeated_when_all_servers_know_the_kinds_that_one_did_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_installation_is_repeated_when_all_servers_know_its_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "hook_job_problems", lambda *_: [])
     asked: list[Any] = []
 

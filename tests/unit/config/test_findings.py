@@ -430,7 +430,7 @@ NOTES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("edits", "sections", "phrases"), NOTES, ids=[f"{n}-{row[2][:60]}" for n, row in enumerate(NOTES)]
 )
-def test_what_may_be_wrong_is_a_warning_with_its_path(
+def test_what_may_be_wrong_is_a_warning(
     edits: dict[str, Any], sections: dict[str, Any], phrases: str
 ) -> None:
     path, colon, _ = phrases.partition(": ")

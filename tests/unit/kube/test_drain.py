@@ -86,9 +86,7 @@ def test_a_scheduler_drains_before_the_cordon_and_pods_are_evicted_when_its_jobs
     ("before", "told"),
     [(None, "w-1 back in the scheduler"), ("fan", "w-1 drained by the scheduler: quarantine: fan")],
 )
-def test_a_worker_that_comes_back_starts_jobs_of_schedulers_unless_it_is_in_quarantine(
-    before: str | None, told: str
-) -> None:
+def test_a_worker_that_comes_back_starts_jobs_unless_in_quarantine(before: str | None, told: str) -> None:
     cluster = Nodes(node("w-1", "b"))
     if before:
         nodes.take_out(cluster, "w-1", QUARANTINE, before, "me", datetime.now(UTC), cordon=False)
@@ -103,9 +101,7 @@ def before_restart(cluster: Nodes, hooks: Hooks = no_hooks, said: list[str] | No
     drain_for_restart(cluster, "w-1", hooks, 60, cluster.clock, say)
 
 
-def test_an_agent_restarts_when_jobs_of_schedulers_have_ended_and_pods_that_start_elsewhere_have_left() -> (
-    None
-):
+def test_an_agent_restarts_when_jobs_of_schedulers_have_ended_and_pods_have_left() -> None:
     staying = (pod("train", "w-1", "MPIJob"), pod("bare", "w-1", owner=""), pod("agent", "w-1", "DaemonSet"))
     cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"), *staying))
     before_restart(cluster, asking(cluster, 20))

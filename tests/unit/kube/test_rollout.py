@@ -185,9 +185,7 @@ def test_what_a_job_does_not_need_is_not_waited_for_and_the_policy_is_quoted(api
         ({"waiting": {"reason": "PodInitializing"}}, "nvidia-operator-validator-w3 is not Ready"),
     ],
 )
-def test_what_is_broken_on_a_node_that_is_not_waited_for_is_a_remark_with_its_name(
-    api: Cluster, state: JsonObject, text: str
-) -> None:
+def test_what_is_broken_on_another_node_is_a_remark(api: Cluster, state: JsonObject, text: str) -> None:
     api.objects[POLICIES] = [policy("notReady")]
     broken = made.operand("nvidia-operator-validator", "w3", ready=False)
     broken["status"]["containerStatuses"][0]["state"] = state

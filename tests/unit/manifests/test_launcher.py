@@ -143,7 +143,7 @@ def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(pr
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
 
 
-def test_names_that_do_not_resolve_in_time_are_named_and_mpirun_runs_anyway(
+def test_names_that_do_not_resolve_do_not_keep_mpirun(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
@@ -217,9 +217,7 @@ def test_a_burst_of_output_is_passed_on_whole(programs: Path) -> None:
     assert counted(done.stdout)[0] == done.stdout.partition(COUNT_LINE)[0].count("\n") > 300_000
 
 
-def test_a_process_that_outlives_mpirun_does_not_keep_the_launcher_from_ending(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_launcher_ends_before_a_stray_process(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.COUNT_SECONDS", 0)
     (programs / "mpirun").write_text(
         '#!/bin/bash\n[[ $1 == --version ]] && exit\nsleep 300 & echo $! >"${0%/*}/stray"\n'

@@ -108,9 +108,7 @@ LISTED = ["0000:af:00.0"]
         ({"pciAddresses": LISTED}, {"pciAddresses": LISTED}),
     ],
 )
-def test_pods_are_offered_the_rails_that_preflight_has_found_and_no_other_hca(
-    of_site: dict[str, Any], more: dict[str, Any]
-) -> None:
+def test_pods_are_offered_the_rails_and_no_other_hca(of_site: dict[str, Any], more: dict[str, Any]) -> None:
     site = cluster(network_operator={"selectors": of_site})
     (resource,) = operators.plugin_config(site.network_operator, RAILS)["resourceList"]
     assert resource["selectors"] == {"vendors": ["15b3"], "isRdma": True, "pciAddresses": RAILS, **more}

@@ -165,9 +165,7 @@ def test_a_cluster_that_does_not_answer_is_an_error(call: Call, cluster: Api, co
     assert "error: GET /: connection refused" in done.output
 
 
-def test_status_names_drained_workers_and_a_cluster_that_does_not_answer(
-    call: Call, cluster: Api, tmp_path: Path
-) -> None:
+def test_status_names_drained_workers_and_a_silent_cluster(call: Call, cluster: Api, tmp_path: Path) -> None:
     target = Target(tmp_path, "prod")
     assert (report.drained_lines("kubeconfig", target), cluster.timeout_seconds) == ([], 5)
     call("drain", "prod", "gpu-2", "--reason", "fan")

@@ -68,9 +68,7 @@ def on_server(path: Path, scenario: Callable[[Host], None]) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(UP, RESTORE), (RESTORE, UP), (RESTORE, RESTORE)])
-def test_the_second_operation_is_refused_with_the_first_one_and_allowed_after_it(
-    tmp_path: Path, first: str, second: str
-) -> None:
+def test_a_second_operation_is_refused_until_the_first_ends(tmp_path: Path, first: str, second: str) -> None:
     def scenario(server: Host) -> None:
         with held(login(), [server], first, on_all=first != UP):
             refused = f"^`{first}` of .*, process [0-9]+, since .* is changing the cluster .seen on server-1"
@@ -123,9 +121,7 @@ def test_a_lock_whose_holder_has_not_written_its_name_yet_is_taken_all_the_same(
 
 
 @pytest.mark.parametrize(("behind", "said"), [(False, r"^server-1: .*Fix: "), (True, "bastion")])
-def test_a_server_or_bastion_without_an_answer_holds_no_update_up_and_is_needed_for_a_restore(
-    behind: bool, said: str
-) -> None:
+def test_a_silent_server_holds_no_update_up_and_is_needed_for_a_restore(behind: bool, said: str) -> None:
     jump = {"address": "127.0.0.1", "user": "root", "port": 1, "host_key": public(HOST)}
     way = Login.model_validate({**login().model_dump(), **({"bastion": jump} if behind else {})})
     nobody = at(1, "server-1", "server")

@@ -158,9 +158,7 @@ def first_server(**facts: Any) -> Cluster:
         (first_server(install_id="2"), {}, r"different clusters \(server-1 2, server-2 1, server-3 1\)"),
     ],
 )
-def test_what_a_restore_lacks_is_named_before_anything_changes(
-    cluster: Cluster, options: dict[str, str], says: str
-) -> None:
+def test_what_a_restore_lacks_is_named_at_once(cluster: Cluster, options: dict[str, str], says: str) -> None:
     with pytest.raises(RestoreError, match=says):
         cluster.plan("nightly-server-2", **options)
     assert cluster.verbs() <= {"list"}
@@ -246,9 +244,7 @@ REFUSED = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset fai
         (Cluster({("server-2", "reset"): REFUSED}), "--cluster-reset failed", {"stop", "reset"}),
     ],
 )
-def test_where_a_restore_cannot_begin_all_run_again_with_the_data_they_had(
-    cluster: Cluster, said: str, verbs: set[str]
-) -> None:
+def test_a_restore_that_cannot_begin_changes_nothing(cluster: Cluster, said: str, verbs: set[str]) -> None:
     with pytest.raises(RestoreError, match=rf"{said}.*Nothing was restored.*on all servers"):
         cluster.restore()
     assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]

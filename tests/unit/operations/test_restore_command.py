@@ -125,9 +125,7 @@ def test_a_cluster_without_snapshots_says_so(call: Call, monkeypatch: pytest.Mon
     assert (done.exit_code, done.stdout.partition(";")[0]) == (0, "none")
 
 
-def test_snapshots_are_listed_and_a_server_without_an_answer_is_a_finding(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshots_are_listed_and_a_silent_server_named(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     _answering(monkeypatch, _state(SNAPSHOT), "server-1: no route")
     done = call("snapshots", "prod")
     assert done.exit_code == 1

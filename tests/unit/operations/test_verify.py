@@ -283,9 +283,7 @@ def test_the_cluster_is_read_from_a_server_if_the_balancer_is_silent(clients: di
     assert read_state(KUBECONFIG, THREE).releases == {("n", "r"): "deployed"}
 
 
-def test_a_cluster_where_nobody_answers_is_an_error_with_the_reason_of_the_load_balancer(
-    clients: dict[str, Cluster],
-) -> None:
+def test_a_silent_cluster_has_the_reason_of_the_load_balancer(clients: dict[str, Cluster]) -> None:
     with pytest.raises(UnknownState, match=re.escape(f"GET {THREE.api_endpoint}: connection refused")):
         read_state(KUBECONFIG, THREE)
     with pytest.raises(UnknownState):

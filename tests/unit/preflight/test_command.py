@@ -106,9 +106,7 @@ def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert "the SSH key in the secret busbar:sshPrivateKey cannot be used" in done.stderr
 
 
-def test_a_key_is_taken_as_it_is_and_its_passphrase_without_the_line_break(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_passphrase_has_no_line_break_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "value of $3"')
     with (tmp_path / "Pulumi.prod.yaml").open("a") as file:
         file.write("  busbar:sshPrivateKeyPassword: {secure: v1:def}\n")

@@ -147,9 +147,7 @@ def test_a_counter_at_its_maximum_counts_no_more(name: str, maximum: int) -> Non
         ("symbol_error", 70_000, 24 * 50, False),
     ],
 )
-def test_a_rate_of_errors_that_a_good_cable_does_not_have_is_a_warning(
-    name: str, value: int, hours: int, is_found: bool
-) -> None:
+def test_errors_of_a_bad_cable_are_a_warning(name: str, value: int, hours: int, is_found: bool) -> None:
     texts = found(counters=[counter(name, value)], uptime_seconds=hours * 3600)
     expected = [("warning", f"{name} of mlx5_0 port 1 is {value}, {hours} h after the host's start")]
     assert texts == (expected if is_found else [])

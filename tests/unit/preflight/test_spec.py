@@ -118,9 +118,7 @@ def test_a_node_is_asked_for_the_names_that_it_downloads_from() -> None:
 @pytest.mark.parametrize(
     ("load_balancers", "sharing"), [(2, ["lb-1", "lb-2"]), (0, ["server-1", "server-2", "server-3"])]
 )
-def test_the_hosts_that_share_an_address_look_whether_another_machine_has_it(
-    load_balancers: int, sharing: list[str]
-) -> None:
+def test_hosts_with_a_shared_address_look_for_another_owner(load_balancers: int, sharing: list[str]) -> None:
     data = site(load_balancers=load_balancers)
     data["hosts"]["virtual_ip"] = {"address": "192.0.2.100", "interface": "eth0"}
     spec = spec_of(load(data))

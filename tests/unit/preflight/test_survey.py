@@ -236,9 +236,7 @@ def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
 
 
 @pytest.mark.parametrize(("deliver", "role"), [(True, "worker"), (False, "worker"), (True, "server")])
-def test_an_update_gives_workers_and_only_them_the_script_of_their_installation(
-    key_file: Path, deliver: bool, role: str
-) -> None:
+def test_an_update_gives_only_workers_their_script(key_file: Path, deliver: bool, role: str) -> None:
     payloads: list[dict[str, str]] = []
 
     async def listening(process: asyncssh.SSHServerProcess[str]) -> None:
@@ -350,9 +348,7 @@ def test_a_dead_worker_behind_a_bastion_does_not_stop_the_others(reason: str, ke
         ),
     ],
 )
-def test_a_worker_whose_machine_or_whose_bastion_refuses_is_an_error(
-    code: int, reason: str, what: str, key_file: Path
-) -> None:
+def test_a_refusal_behind_a_bastion_is_an_error(code: int, reason: str, what: str, key_file: Path) -> None:
     (finding,) = behind_a_bastion(code, reason, key_file).findings
     assert (finding.kind, finding.what) == ("error", what)
 

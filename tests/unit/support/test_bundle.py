@@ -219,9 +219,7 @@ def test_texts_are_redacted_by_the_names_and_forms_of_secrets(text: str, redacte
         (["line1\nline2\n"], "line2", "[secret]"),
     ],
 )
-def test_a_known_secret_is_replaced_as_a_whole_and_in_each_of_its_lines(
-    known: list[str], text: str, redacted: str
-) -> None:
+def test_a_known_secret_is_replaced_and_each_of_its_lines(known: list[str], text: str, redacted: str) -> None:
     assert Redactor(known).text(text) == redacted
 
 

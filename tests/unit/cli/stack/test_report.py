@@ -17,9 +17,7 @@ GATES = {"busbar": CLUSTER, **{each.name: each.gate for each in capabilities() i
 @pytest.mark.parametrize(
     ("project", "asks"), [("busbar", True), ("slurm", True), ("training", False), ("watch", False)]
 )
-def test_an_update_without_changes_says_that_nothing_was_asked_and_which_command_asks(
-    project: str, asks: bool, tmp_path: Path
-) -> None:
+def test_an_update_without_changes_says_which_command_asks(project: str, asks: bool, tmp_path: Path) -> None:
     gate = GATES[project]
     section, _, key = gate.raised.partition(".")
     (tmp_path / "Pulumi.dev.yaml").write_text(f"config: {{'x:y': {{{section}: {{{key}: 7}}}}}}")

@@ -141,9 +141,7 @@ def test_an_upgrade_over_a_release_is_refused_before_the_engine_plans_anything(
         commands.up(session.target, Options(yes=True, only_preview=only_preview))
 
 
-def test_a_host_that_could_not_be_cleaned_is_named_until_it_is_installed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_was_not_cleaned_is_named_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removal.write_record(
         Target(tmp_path, "prod").folder, "busbar-worker@gpu-1", at(22, "gpu-1", "worker"), "no route"
     )
