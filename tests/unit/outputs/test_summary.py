@@ -58,7 +58,7 @@ def _outputs(
     stale: tuple[str, ...] = (),
     **changes: Any,
 ) -> dict[str, Any]:
-    places = {"verdict_file": f"{folder}/h100/verdict.json", "config_map": "ns/nccl"}
+    places: dict[str, Any] = {"verdict_file": f"{folder}/h100/verdict.json", "config_map": "ns/nccl"}
     result = {**summarize(verdict or passing(), **places), "measured_at": "2026-11-23T01:02:03Z"}
     built = build_outputs(
         load(site()),
