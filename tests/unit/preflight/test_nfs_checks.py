@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.finding import Finding
+from busbar.hosts.inventory import Host
 from busbar.preflight.host_checks import check_host
 from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.spec import HostRequirements
@@ -33,6 +34,9 @@ def test_a_disk_of_its_own_with_room_has_no_findings() -> None:
     assert server(kind="folder") == []
 
 
+GANESHA = {"listening": [{"port": 2049, "process": "ganesha.nfsd"}]}
+
+
 @pytest.mark.parametrize(
     ("folder", "level", "what"),
     [
@@ -43,11 +47,7 @@ def test_a_disk_of_its_own_with_room_has_no_findings() -> None:
         ({"free_bytes": 90 * 10**9}, "error", "90.0 GB free for /srv/busbar, expected 100 GB"),
         ({"free_bytes": 9 * 10**9, "managed": True}, "warning", "9.0 GB free for /srv/busbar"),
         ({"kind": "folder", "writable": False}, "warning", "is not writable for nobody, as whom pods write"),
-        (
-            {"listening": [{"port": 2049, "process": "ganesha.nfsd"}]},
-            "error",
-            "2049 is in use by ganesha.nfsd",
-        ),
+        (GANESHA, "error", "2049 is in use by ganesha.nfsd"),
     ],
 )
 def test_a_folder_that_cannot_be_exported_is_found(folder: dict[str, Any], level: str, what: str) -> None:
@@ -105,11 +105,10 @@ def test_a_worker_that_cannot_mount_is_named(client: dict[str, Any], what: str, 
     assert fix in str(finding.fix)
 
 
-def test_an_incomplete_report_is_an_error() -> None:
-    for host in (a_host("nfs-1", "nfs"), a_host("worker-1")):
-        (finding,) = check_nfs(NFS, host, report())
-        assert finding.kind == "error"
-        assert "report has no NFS" in finding.what
+@pytest.mark.parametrize("host", [a_host("nfs-1", "nfs"), a_host("worker-1")], ids=lambda host: host.name)
+def test_an_incomplete_report_is_an_error(host: Host) -> None:
+    (finding,) = check_nfs(NFS, host, report())
+    assert finding.kind == "error" and "report has no NFS" in finding.what
 
 
 def test_without_an_nfs_server_nothing_is_checked() -> None:
@@ -119,10 +118,8 @@ def test_without_an_nfs_server_nothing_is_checked() -> None:
 def test_a_host_that_is_only_the_nfs_server_needs_nothing_of_a_node() -> None:
     changes = {"default_route": False, "has_node_address": False, "cgroup": "v1"}
     changes |= {"active_units": ["k3s"], "gpus": None, "hcas": []}
-    found = check_host(
-        a_host("nfs-1", "nfs"), HostRequirements(min_disk_gb=1), report(**changes), clock=CLOCK
-    )
-    assert found == []
+    required, host = HostRequirements(min_disk_gb=1), a_host("nfs-1", "nfs")
+    assert check_host(host, required, report(**changes), clock=CLOCK) == []
 
 
 def test_the_server_and_the_workers_are_told_what_to_report() -> None:
