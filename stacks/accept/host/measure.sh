@@ -24,15 +24,16 @@ main() {
   "$VERB"
 }
 
-# program SECONDS PACKAGE COMMAND...: runs it, and prints the begin of the JSON object; its output is then in $OUT. A simulator says
-# so where it prints its version.
+# program SECONDS PACKAGE COMMAND...: runs it, and prints the begin of the JSON object; its output is then in $OUT/out. A simulator
+# says so where it prints its version.
 program() {
   local status=0 error="" simulated seconds=$1 package=$2
   shift 2
-  OUT=$(mktemp)
+  OUT=$(mktemp -d)
+  : >"$OUT/out"
   if command -v "$1" >/dev/null; then
-    timeout "$seconds" "$@" >"$OUT" 2>"$OUT.err" || status=$?
-    ((status == 0)) || error="$1 ended with exit code $status: $(head -c 300 "$OUT.err" | head -n 1)"
+    timeout "$seconds" "$@" >"$OUT/out" 2>"$OUT/err" || status=$?
+    ((status == 0)) || error="$1 ended with exit code $status: $(head -c 300 "$OUT/err" | head -n 1)"
   else
     error="$1 is not installed (package $package)"
   fi
@@ -42,14 +43,14 @@ program() {
 
 # output: what the program has printed, as a JSON string without indentation: 440 nodes have 20 MB of it.
 output() {
-  json "$(sed 's/^[ \t]*//' "$OUT")"
-  rm -f "$OUT" "$OUT.err"
+  json "$(sed 's/^[ \t]*//' "$OUT/out")"
+  rm -rf "$OUT"
 }
 
 fabric() {
   program "$FABRIC_SECONDS" infiniband-diags ibnetdiscover
-  printf ',"text":"%s"}\n' "$(gzip -c "$OUT" | base64 -w 0)"
-  rm -f "$OUT" "$OUT.err"
+  printf ',"text":"%s"}\n' "$(gzip -c "$OUT/out" | base64 -w 0)"
+  rm -rf "$OUT"
 }
 
 stress() {

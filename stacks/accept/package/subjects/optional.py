@@ -38,8 +38,8 @@ class Paths(OfRun):
     source="azurehpc-health-checks PR 38; the median of the pool", when=lambda pool: pool.required.rails > 0,
 )  # fmt: skip
 def _slow(asked: Question) -> Finding:
-    kept = asked.evidence.read(Paths, f"paths/{PATHS_FILE}")
-    found = kept.pools.get(asked.name, Found()) if kept else Found()
+    of_pools = asked.evidence.read(Paths, f"paths/{PATHS_FILE}")
+    found = of_pools.pools.get(asked.name, Found()) if of_pools else Found()
     rate = asked.pool.required.rate_gbps
     if any(rail.link_gbps != rate for rails in found.rails.values() for rail in rails.values()):
         raise Untrusted(f"paths/{PATHS_FILE} has a rail of another rate than {rate:g} Gb/s")
