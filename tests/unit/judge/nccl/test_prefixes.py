@@ -77,6 +77,11 @@ def test_nothing_is_left_of_what_is_around_a_line() -> None:
     assert [name for name, wrap in WRAPPERS.items() if name != "stern" and clean(wrap(line)) != [line]] == []
 
 
+@pytest.mark.parametrize("rank", [3, 12, 3519])
+def test_the_label_of_srun_is_no_part_of_a_line(rank: int) -> None:
+    assert clean(f"{rank}: the words of a program") == ["the words of a program"]
+
+
 def test_a_row_that_never_ends_is_damage() -> None:
     log = Made().lines()
     at = next(i for i, line in enumerate(log) if line.lstrip().startswith("1073741824"))
