@@ -19,7 +19,7 @@ from busbar.judge.collector import Collector, JobNeverStarted
 from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.log.clean import clean
-from busbar.judge.nccl.log.patterns import VALUE, row_start
+from busbar.judge.nccl.log.patterns import ROW, VALUE
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.report.html import Origin, write_html
 from busbar.judge.nccl.units import size
@@ -70,7 +70,7 @@ def collect(
 
 def row_text(line: bytes) -> str | None:
     """`8 GiB: 390.3 GB/s out of place, 390.2 GB/s in place` for a complete row of a table, else None."""
-    found = row_start("\n".join(clean(line.decode("utf-8", "replace")) or []))
+    found = ROW.search("\n".join(clean(line.decode("utf-8", "replace")) or []))
     if not found:
         return None
     values = found[4].split()[-8:]

@@ -9,7 +9,7 @@ from busbar.judge.nccl.checks.context import Check, Context, failed, passed, unk
 from busbar.judge.nccl.expected.system import is_gpu
 from busbar.judge.nccl.log.reader import short
 from busbar.judge.nccl.log.records import Measurement, Rank, Run, number, rounding
-from busbar.judge.nccl.log.tables import factor, infer, ratio
+from busbar.judge.nccl.log.tables import factor, infer, is_scaled, ratio
 from busbar.text import counted
 
 # codes that a device list with missing lines causes
@@ -198,7 +198,7 @@ def _factor(run: Run) -> Iterator[Check]:
         return
     if n < 2:
         yield failed("ranks.one", "one rank: busbw is 0 by definition, nothing was measured")
-    k = factor(name, n)
+    k = 1.0 if is_scaled(run) else factor(name, n)
     for row in run.rows:
         odd = next((m for m in row.measurements if not _fits(m, k)), None)
         if odd is not None:

@@ -17,7 +17,7 @@ from busbar.judge.nccl.log.records import (
     number,
     rounding,
 )
-from busbar.judge.nccl.log.tables import IN_PARTS, WHOLE, from_name, infer
+from busbar.judge.nccl.log.tables import IN_PARTS, WHOLE, from_name, infer, is_scaled
 from busbar.judge.nccl.units import exact
 
 
@@ -111,7 +111,8 @@ def arithmetic(run: Run) -> Check | None:
 
     Both within the rounding of the printed values.
     """
-    n, name = len(run.preamble.ranks), infer(run).name
+    n, name, scaled = len(run.preamble.ranks), infer(run).name, is_scaled(run)
+    share = (n - 1) / n if scaled and n else 1.0
     for row in run.rows:
         whole = row.count * BYTES[row.type] * (n if name in IN_PARTS else 1)
         if n and name in (*IN_PARTS, *WHOLE) and whole != row.size:
@@ -121,7 +122,7 @@ def arithmetic(run: Run) -> Check | None:
             )
             return failed("completeness.count", reason, row.at)
         for measurement in row.measurements:
-            if not _consistent(row.size, measurement):
+            if not _consistent(row.size * share, measurement):
                 reason = (
                     f"line {row.at.line}: {exact(row.size)} in {measurement.time} us is not "
                     f"{measurement.algbw} GB/s: the row is damaged, or parts of two rows"
@@ -130,7 +131,7 @@ def arithmetic(run: Run) -> Check | None:
     return None
 
 
-def _consistent(size: int, measurement: Measurement) -> bool:
+def _consistent(size: float, measurement: Measurement) -> bool:
     time, algbw, busbw = (number(t) for t in (measurement.time, measurement.algbw, measurement.busbw))
     if time is None or algbw is None or busbw is None or time <= 0 or busbw < 0:
         return False

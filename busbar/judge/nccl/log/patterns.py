@@ -63,7 +63,8 @@ BITWISE = _ascii(r"#\s*Bitwise mismatches\s*:\s*(\d+)(?:\s+(OK|FAILED)(?!\w))?")
 # # Avg bus bandwidth    : 96.4945
 AVG = _ascii(r"#\s*Avg bus bandwidth\s*:\s*(\S+)(?:\s+(OK|FAILED)(?!\w))?")
 #   2147483648     536870912     float     sum      -1    10317  208.15  390.29      0    10317  208.15 ...
-# a row cut off after its root, with NCCL's text attached: `float     sum      -1gcn151:19:..`
+ROW = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s)(.*)$")
+# the same row cut off after its root, with NCCL's text attached: `float     sum      -1gcn151:19:..`
 ROW_START = _ascii(rf"(?<![\w.])(\d+)\s+(\d+)\s+({TYPES})(?=\s|$)(.*)$")
 
 

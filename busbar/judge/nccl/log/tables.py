@@ -7,8 +7,8 @@ cut or orphaned are counted, so that the gates can refuse them.
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -23,8 +23,8 @@ from busbar.judge.nccl.log.records import (
     Row,
     Run,
     Stage,
-    amount,
     number,
+    rounding,
     whole,
 )
 
@@ -71,9 +71,16 @@ def factor(collective: str, ranks: int) -> float:
 
 def ratio(run: Run) -> float | None:
     """Mean busbw/algbw of the rows whose algbw is large enough to compare; None without such rows."""
-    found = [(amount(row.out_of_place.algbw), amount(row.out_of_place.busbw)) for row in run.rows]
-    values = [busbw / algbw for algbw, busbw in found if algbw >= RESOLVABLE_GBPS]
+    values = [busbw / algbw for algbw, busbw in _bandwidths(run) if algbw >= RESOLVABLE_GBPS]
     return sum(values) / len(values) if values else None
+
+
+def _bandwidths(run: Run) -> Iterator[tuple[float, float]]:
+    """algbw and busbw of the out-of-place measurements that have both."""
+    for row in run.rows:
+        algbw, busbw = number(row.out_of_place.algbw), number(row.out_of_place.busbw)
+        if algbw is not None and busbw is not None:
+            yield algbw, busbw
 
 
 def parts(run: Run) -> int | None:
@@ -85,6 +92,30 @@ def parts(run: Run) -> int | None:
     if len(found) != 1 or not (value := found.pop()).is_integer():
         return None
     return int(value)
+
+
+def is_scaled(run: Run) -> bool:
+    """Whether algbw is scaled to busbw already, as nccl-tests 2.0.0 does where each rank has one part.
+
+    Its all_gather and reduce_scatter print (n-1)/n of size / time as algbw, and the same as busbw.
+    """
+    n = parts(run)
+    if n is None or n < 2 or run.error_column == "#wrong":
+        return False
+    if any(m.algbw != m.busbw for m in run.measurements):
+        return False
+    share = (n - 1) / n
+    for row in run.rows:
+        for m in row.measurements:
+            time, algbw = number(m.time), number(m.algbw)
+            if time is None or algbw is None or time <= rounding(m.time):
+                return False
+            slack = 1.05 * rounding(m.algbw)
+            least = share * row.size / (time + rounding(m.time)) / 1000
+            most = share * row.size / (time - rounding(m.time)) / 1000
+            if not least - slack <= algbw <= most + slack:
+                return False
+    return True
 
 
 class Inferred(NamedTuple):
@@ -115,8 +146,8 @@ def infer(run: Run) -> Inferred:
         return Inferred(command, False, "no row and no name")
     k = ratio(run)
     if k is None:
-        fastest = max((row.out_of_place for row in run.rows), key=lambda m: amount(m.algbw))
-        k = amount(fastest.busbw) / (amount(fastest.algbw) or math.inf)
+        algbw, busbw = max(_bandwidths(run), key=lambda pair: pair[0], default=(0.0, 0.0))
+        k = busbw / algbw if algbw else 0.0
     if k == 0:
         # one rank: busbw is 0 whatever ran
         return Inferred(command, False, "busbw is 0 in every row")
@@ -151,7 +182,10 @@ def _of_columns(run: Run, k: float) -> Inferred:
     """The collective whose columns RUN has, with busbw = K x algbw."""
     row, n = run.largest_row, parts(run)
     reduces, rooted = row.redop not in (None, "", "none"), row.root is not None and row.root >= 0
-    skipped = all(r.is_out_of_place_only for r in run.rows)
+    skipped = all(r.in_place.unchecked and not r.out_of_place.unchecked for r in run.rows)
+    if is_scaled(run):
+        name = "reduce_scatter" if reduces else "all_gather"
+        return Inferred(name, True, "a count is a rank's part, and algbw is scaled as by nccl-tests 2.0.0")
     if not reduces:
         if rooted and k > 0.97:
             return Inferred("broadcast", k > 0.99, "a root, busbw = algbw")
@@ -306,7 +340,7 @@ class RunBuilder:
                 self.current.concluded = match[1]
         else:
             # "#  Rank  ..." cut short, "#", "# Using devices", or a shell prompt: nothing to keep
-            return text.startswith("#") and p.row_start(text) is None
+            return text.startswith("#") and p.ROW.search(text) is None
         return True
 
     def _begin(self, what: str, value: Any, line: int) -> None:

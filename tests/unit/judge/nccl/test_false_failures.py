@@ -79,10 +79,10 @@ def test_prose_that_quotes_the_log_is_not_a_second_program(
 LAYOUTS = ("2.0", "2.10", "2.13", "2.17.8")
 
 
-def unnamed(name: str, layout: str, hosts: int, gpus: int) -> Log:
+def unnamed(name: str, layout: str, hosts: int, gpus: int, scaled: bool = False) -> Log:
     """A log of a program that does not print its name."""
     program = Program.model_validate(
-        {"name": name, "layout": layout, "sizes": ["1M", "1G"], "step": 4, "busbw": 200.0}
+        {"name": name, "layout": layout, "sizes": ["1M", "1G"], "step": 4, "busbw": 200.0, "scaled": scaled}
     )
     names = [f"worker-{i}" for i in range(hosts)]
     return Log(Case(name="x", shape="", hosts=Hosts(names=names, gpus=gpus), programs=[program]))
@@ -123,6 +123,25 @@ def test_the_ranks_of_a_group_and_the_count_tell_whether_a_collective_is_certain
     run.preamble.name = None
     run.preamble.ranks = [replace(rank, group=rank.rank // 2) for rank in run.preamble.ranks]
     assert (infer(run).name, infer(run).certain) == (name, certain)
+
+
+@BOUNDED
+@given(
+    name=st.sampled_from(["all_gather", "reduce_scatter"]),
+    hosts=st.integers(1, 20),
+    gpus=st.sampled_from([2, 4, 8]),
+)
+def test_algbw_that_is_scaled_already_is_no_damage(name: str, hosts: int, gpus: int) -> None:
+    verdict = judge(unnamed(name, "2.0", hosts, gpus, scaled=True).lines, Expectation())
+    assert list(verdict.collectives) == [name]
+    status = {gate: verdict.check(gate).status for gate in ("collective", "ranks", "completeness")}
+    assert set(status.values()) == {"pass"}, verdict.reasons
+
+
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+def test_no_nccl_tests_with_the_column_of_wrong_values_scales_algbw(name: str) -> None:
+    lines = [line.replace("error", "#wrong") for line in unnamed(name, "2.0", 2, 8, scaled=True).lines]
+    assert judge(lines, Expectation()).check("completeness").status == "fail"
 
 
 @BOUNDED

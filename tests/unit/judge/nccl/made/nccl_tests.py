@@ -197,6 +197,7 @@ class Printer:
         p = self.program
         algbw = size / time / 1000
         busbw = algbw * self.factor
+        algbw = busbw if p.scaled else algbw
         self._speeds.append(busbw)
         if p.layout == "2.17.8":
             digits = 2 if time < 10_000 else 1

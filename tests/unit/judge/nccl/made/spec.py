@@ -73,6 +73,7 @@ class Program(Model):
     ranks: int | None = None
     busbw: float = 390.0
     algbw: float | None = None
+    scaled: bool = Field(default=False, description="nccl-tests 2.0.0: algbw is printed as busbw")
     latency_us: float = 20.0
     iterations: int = 20
     warmup: int = 5
