@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import runpy
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -307,6 +308,9 @@ def run_program(
     values = {"busbar:cluster": json.dumps(cluster), **keys, **(config or {})}
     # As the language host does it: the configuration is in the environment, and the SDK reads it from there.
     pulumi.runtime.set_all_config(values, list(keys))
+    # A mock waits in a loop of its own that goes on with other resources, so the calls of many nest deeply.
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20 * limit)
     try:
         # The program may set it (components/engine/stack.py), for this run.
         with (
@@ -334,6 +338,7 @@ def run_program(
         loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
         loop.close()
         asyncio.set_event_loop(None)
+        sys.setrecursionlimit(limit)
     return run
 
 
