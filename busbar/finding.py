@@ -17,8 +17,7 @@ health check; "site": only the site can repair it."""
 
 STACK = "STACK"
 """Stands for the stack's name in the command of a Fix, where the name is not known."""
-STACK_OF_UPDATE = "BUSBAR_STACK"
-"""The variable by which a command that drives a stack tells its name to the steps that the engine starts."""
+STACK_OF_UPDATE = "BUSBAR_STACK"  # The variable by which `busbar up` tells its stack's name to steps.
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class Fix:
 
     def __str__(self) -> str:
         words = self.on(os.environ.get(STACK_OF_UPDATE, STACK)).command
-        command = " ".join(("busbar", *words)) if words else ""
-        said = ": ".join(filter(None, (self.text, command)))
+        said = ": ".join(filter(None, (self.text, " ".join(("busbar", *words)) if words else "")))
         return f"{said}{'' if self.when.startswith((',', ';')) else ' '}{self.when}" if self.when else said
 
     def on(self, stack: str) -> Fix:

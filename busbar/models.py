@@ -8,8 +8,6 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 class StrictModel(BaseModel):
     """Base of results and of commands' input on stdin: immutable, and an unknown field is an error."""
@@ -40,10 +38,9 @@ class OutputModel(BaseModel):
 def parse_yaml(text: str) -> Any:
     """The value of a file of busbar. Raises yaml.YAMLError.
 
-    libyaml's parser, where PyYAML has it, is about 8 times as fast, which matters for the start of a command.
-    It ends the process where a text is nested deeply, so texts of others go to yaml.safe_load.
+    libyaml is 8 times as fast, but ends the process on deep nesting, so texts of others go to yaml.safe_load.
     """
-    return yaml.load(text, _YAML_LOADER)
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def number(value: Any, *, digits: int | None = None) -> float | None:

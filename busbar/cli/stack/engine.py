@@ -98,9 +98,8 @@ class Snapshot:
 
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
     """Select the stack, or create it and tell `create`, if given. Raises Misuse and CommandError."""
-    workspace = auto.LocalWorkspace(
-        work_dir=str(target.project), pulumi_command=engine, env_vars={STACK_OF_UPDATE: target.name}
-    )
+    told = {STACK_OF_UPDATE: target.name}
+    workspace = auto.LocalWorkspace(work_dir=str(target.project), pulumi_command=engine, env_vars=told)
     try:
         return auto.Stack.select(target.stack, workspace)
     except auto.StackNotFoundError:
