@@ -266,7 +266,7 @@ class _Look:
         # A page has one Secret, because each has a whole chart.
         path, query = f"/api/v1/namespaces/{namespace}/secrets", f"owner=helm,name={release}"
         if not self._api.get(path, labelSelector=query, limit="1").get("items"):
-            what = f"{self._spec.resource}: the cluster lacks Helm release {namespace}/{release} of the state"
+            what = f"Helm release {namespace}/{release} is not installed on the cluster, but in the state"
             raise NotAllocatable(with_fix(what, Fix(command=("up", STACK, "--converge", "cluster"))))
 
     def _read_operator(self, nodes: Mapping[str, JsonObject]) -> list[str]:
