@@ -7,6 +7,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from busbar.finding import STACK_SHOWN
+
 pytest_plugins = ["tests.support.shared", "tests.support.lab", "tests.support.drills", "tests.support.wheel"]
 
 # The servers of tests are on loopback, where a proxy of the site cannot reach them.
@@ -15,6 +17,18 @@ for _name in ("no_proxy", "NO_PROXY"):
 
 # No test logs in with the agent of whoever runs it.
 os.environ.pop("SSH_AUTH_SOCK", None)
+
+
+@pytest.fixture(autouse=True)
+def _forget_the_stack_of_the_command_before() -> None:
+    os.environ.pop(STACK_SHOWN, None)
+
+
+@pytest.fixture
+def stack_dev(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a command on the stack dev, in its folder."""
+    monkeypatch.setenv(STACK_SHOWN, "dev")
+
 
 # The same examples in every run, and none fails because the machine is busy.
 settings.register_profile("busbar", deadline=None, derandomize=True)

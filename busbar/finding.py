@@ -17,7 +17,13 @@ health check; "site": only the site can repair it."""
 
 STACK = "STACK"
 """Stands for the stack's name in the command of a Fix, where the name is not known."""
-STACK_OF_UPDATE = "BUSBAR_STACK"  # The variable by which `busbar up` tells its stack's name to steps.
+STACK_SHOWN = "BUSBAR_STACK"  # For a command and the steps that it starts: `prod`, or `prod --project DIR`.
+
+
+def shown(stack: str) -> str:
+    """The words for a stack in a command to be typed where this one was typed: its name, and its folder."""
+    known = os.environ.get(STACK_SHOWN, STACK)
+    return known if stack in (STACK, known.partition(" ")[0]) else stack
 
 
 @dataclass(frozen=True)
@@ -33,13 +39,9 @@ class Fix:
     when: str = ""
 
     def __str__(self) -> str:
-        words = self.on(os.environ.get(STACK_OF_UPDATE, STACK)).command
+        words = [shown(word) if at == 1 or word == STACK else word for at, word in enumerate(self.command)]
         said = ": ".join(filter(None, (self.text, " ".join(("busbar", *words)) if words else "")))
         return f"{said}{'' if self.when.startswith((',', ';')) else ' '}{self.when}" if self.when else said
-
-    def on(self, stack: str) -> Fix:
-        """The same fix with the name of the stack."""
-        return replace(self, command=tuple(stack if word == STACK else word for word in self.command))
 
 
 def with_fix(what: object, fix: Fix | str) -> str:
@@ -80,10 +82,6 @@ class Finding:
         """The sentence, with `place` in place of the path."""
         place += f" ({self.origin})" if self.origin else ""
         return with_fix(f"{place}: {self.found}{' ' if self.found else ''}{self.what}", self.fix)
-
-    def on(self, stack: str) -> Finding:
-        """The same finding, with the name of the stack in its fix."""
-        return replace(self, fix=self.fix.on(stack)) if isinstance(self.fix, Fix) else self
 
     def data(self) -> dict[str, Any]:
         """A finding about a host as plain data."""

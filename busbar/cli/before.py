@@ -274,7 +274,6 @@ def preflight(
         return
     path = find_file(stack, project)
     spec, outcome = operations_of(path).preflight(path)
-    outcome = outcome.on(stack_of(path))
     result = {"stack": stack_of(path), **output.data(spec, outcome)}
     print_result(result, as_json, lambda: show_hosts(spec, outcome))
     end_preflight(spec, outcome, listed=False)

@@ -45,13 +45,13 @@ def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> No
     from busbar.config.stackfile import stack_of
 
     path = find_file(stack, project)
-    found, name = operation.verify(path), stack_of(path)
-    print_result({"stack": name, **found.data(name)}, as_json, lambda: _show_differences(found, name))
+    found = operation.verify(path)
+    print_result({"stack": stack_of(path), **found.data()}, as_json, lambda: _show_differences(found))
     if found.drift:
         raise typer.Exit(1)
 
 
-def _show_differences(found: Verified, stack: str) -> None:
+def _show_differences(found: Verified) -> None:
     """Print a row per host or difference, and the fixes."""
     rows = []
     for name, role in found.hosts:
@@ -61,7 +61,7 @@ def _show_differences(found: Verified, stack: str) -> None:
     print_table(("host", "role", "state"), rows)
     if found.drift:
         typer.echo(counted(len(found.drift), "difference"))
-        for fix in found.fixes(stack):
+        for fix in found.fixes():
             typer.echo(f"Fix: {fix}")
 
 
@@ -82,7 +82,7 @@ def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> Non
     found, name = operations_of(path).nodes(path), stack_of(path)
     measured = few_open_files(path.parent / ".busbar" / name, (host.pool for host in found.spec.hosts))
     outcome = replace(found.outcome, findings=[*found.outcome.findings, *measured])
-    found = replace(found, outcome=outcome.on(name))
+    found = replace(found, outcome=outcome)
     result = {"stack": name, **found.data()}
     print_result(result, as_json, lambda: show_hosts(found.spec, found.outcome, found.nodes))
     if not found.are_well:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ import typer
 
 from busbar.cli.output import progress
 from busbar.exits import Misuse, NoVerdict
-from busbar.finding import Fix
+from busbar.finding import STACK_SHOWN, Fix
 from busbar.text import ago
 
 if TYPE_CHECKING:
@@ -84,8 +86,11 @@ def open_file(stack: str, project: Path | None) -> Path:
     """The stack's file, on which this process works from now on. Raises NoStackFileError."""
     from busbar.config import stackfile
 
-    OPENED[:] = [stackfile.find(stack, project, Path.cwd())]
-    return OPENED[0]
+    path = stackfile.find(stack, project, cwd := Path.cwd())
+    folder, here = path.parent.resolve(), stackfile.project_folder(None, cwd) or cwd.resolve()
+    option = "" if folder == here else f" --project {shlex.quote(os.path.relpath(folder))}"
+    OPENED[:], os.environ[STACK_SHOWN] = [path], stackfile.stack_of(path) + option
+    return path
 
 
 def find_file(stack: str, project: Path | None = None) -> Path:
@@ -200,6 +205,6 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
         if NO_OUTPUT.search(problem):
             fix = Fix(command=("up", stack), when=", because no update has written it yet")
         if UNREADABLE_STATE.search(problem):
-            fix = Fix("see how to repair it", ("status", stack, "--project", str(project)))
+            fix = Fix("see how to repair it", ("status", stack))
         raise SecretError(f"{what} of stack {stack} cannot be read: {problem}", fix)
     return done.stdout

@@ -77,20 +77,20 @@ class Verified:
     hosts: Sequence[tuple[str, str]]
     drift: Sequence[Finding]
 
-    def data(self, stack: str) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """The result as plain data: `{"verified", "drift": [{"host", "kind", "what", "fix"}]}`. `verified`:
         nothing differs."""
-        return {"verified": not self.drift, "drift": [each.on(stack).data() for each in self.drift]}
+        return {"verified": not self.drift, "drift": [each.data() for each in self.drift]}
 
-    def fixes(self, stack: str) -> Iterator[str]:
+    def fixes(self) -> Iterator[str]:
         """The next steps, each with its hosts. One that could not be verified cannot be converged."""
         unknown = {each.host for each in self.drift if each.kind == "unknown"}
         if drifted := {each.host for each in self.drift if each.kind == "drift"} - unknown:
-            yield str(Fix(command=("up", stack, "--converge", ",".join(sorted(drifted)))))
+            yield str(Fix(command=("up", STACK, "--converge", ",".join(sorted(drifted)))))
         hosts: dict[str, list[str]] = {}
         for each in self.drift:
             if each.kind != "drift":
-                hosts.setdefault(str(each.on(stack).fix), []).append(each.host)
+                hosts.setdefault(str(each.fix), []).append(each.host)
         for text, names in hosts.items():
             yield f"{listed(list(dict.fromkeys(names)))}: {text}"
 

@@ -104,10 +104,6 @@ class Outcome:
         record = self.records.get(host)
         return record.facts if record else {}
 
-    def on(self, stack: str) -> Outcome:
-        """The same outcome, with the name of the stack in every fix."""
-        return replace(self, findings=[each.on(stack) for each in self.findings])
-
     @property
     def errors(self) -> list[Finding]:
         """The findings that stop the bring-up."""

@@ -21,7 +21,7 @@ from busbar.config import Chart
 from busbar.config import cluster as models
 from busbar.config.cluster import Taint
 from busbar.exits import Failed
-from busbar.finding import Finding, with_fix
+from busbar.finding import Finding, shown, with_fix
 from busbar.helm import releases
 from busbar.kube.client import ASK_VERIFY, Api, ApiError, RestApi
 from busbar.kube.wait import SystemClock, TimedOut, lasting
@@ -208,7 +208,7 @@ def check_upgrade(operator: Operator, chart: Chart, api: Api) -> None:
     """Raise Failed where the chart leaves out a major release; `busbar up` says so before it begins."""
     installed = releases.deployed_version(api, operator.namespace, operator.release)
     if found := operator.skipped_releases(installed, chart_version(chart, Path())):
-        raise Failed(str(found.on(pulumi.get_stack())))
+        raise Failed(str(found))
 
 
 class HelmOperator(pulumi.ComponentResource):
@@ -353,12 +353,12 @@ async def _fail_unless_installed(
         return
     except (ApiError, TimedOut) as error:
         what = f"it is unknown whether what is installed works: {error}"
-        raise pulumi.RunError(with_fix(what, ASK_VERIFY.on(pulumi.get_stack()))) from None
+        raise pulumi.RunError(with_fix(what, ASK_VERIFY)) from None
     if missing:
         raise pulumi.RunError(
             "\n".join(f"{each}, although this stack has installed it" for each in missing)
-            + f"\nFix: `busbar up {pulumi.get_stack()} --converge cluster`, or `pulumi up --refresh`"
+            + f"\nFix: `busbar up {shown(pulumi.get_stack())} --converge cluster`, or `pulumi up --refresh`"
         )
     if problems:
-        listed = "\n".join(str(each.on(pulumi.get_stack())) for each in problems)
-        raise pulumi.RunError(f"{listed}\n`busbar verify {pulumi.get_stack()}` compares all of it")
+        listed = "\n".join(str(each) for each in problems)
+        raise pulumi.RunError(f"{listed}\n`busbar verify {shown(pulumi.get_stack())}` compares all of it")

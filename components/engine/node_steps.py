@@ -121,7 +121,7 @@ async def fail_unless_ready(
     This is needed for hosts whose step had nothing to do: the engine compares configurations, and does not
     notice a host that has crashed since.
     """
-    text, stack = await pulumi.Output.from_input(kubeconfig).future(), pulumi.get_stack()
+    text = await pulumi.Output.from_input(kubeconfig).future()
     if pulumi.runtime.is_dry_run() or text is None:
         return
     try:
@@ -136,7 +136,7 @@ async def fail_unless_ready(
         cause = error.error if isinstance(error, TimedOut) else error
         anew = isinstance(cause, UnknownAuthority)
         next_step = read_kubeconfig_again(servers[0]) if anew else ASK_VERIFY
-        raise pulumi.RunError(with_fix(what, next_step.on(stack))) from None
+        raise pulumi.RunError(with_fix(what, next_step)) from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
     expected = sorted({*workers} - found.drained.keys())
@@ -153,4 +153,4 @@ async def fail_unless_ready(
         )
         wrong.append(Finding((", ".join(down),), "the Node is not Ready", fix))
     if wrong:
-        raise pulumi.RunError("\n".join(str(each.on(stack)) for each in wrong))
+        raise pulumi.RunError("\n".join(str(each) for each in wrong))

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping
 import pulumi
 from pulumi_command import remote
 
+from busbar.finding import shown
 from busbar.kube import batches
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
@@ -65,7 +66,7 @@ class RollingUpdate:
             self._is_reported = True
             pulumi.log.warn(
                 f"{', '.join(failed)}: not updated; no other agent of pool {self._pool} restarts. "
-                f"Fix: each has an error of its own, with a Fix; then busbar up {pulumi.get_stack()}"
+                f"Fix: each has an error of its own, with a Fix; then busbar up {shown(pulumi.get_stack())}"
             )
         return [*servers, *(self._nodes[name] for name in failed)]
 

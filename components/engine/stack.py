@@ -31,6 +31,7 @@ from busbar.config.stackfile import (
     read_file,
     with_listed_hosts,
 )
+from busbar.finding import STACK_SHOWN
 from busbar.hosts import proxy
 from busbar.hosts.inventory import Host, Inventory
 from busbar.names import CLUSTER_ID
@@ -205,6 +206,7 @@ def read_stack(
     Raises pulumi.RunError for an unknown key, and for a secret that is not encrypted or has another form.
     """
     stack = pulumi.Config(project)
+    os.environ.setdefault(STACK_SHOWN, pulumi.get_stack())
     # Pulumi.yaml declares the secret keys with an empty default.
     given = [name for name in secrets if stack.get(name)]
     problems = list(unknown_keys(sorted(get_config_env()), project, [key, *secrets]))

@@ -184,7 +184,9 @@ def test_a_run_without_a_cordoned_node_must_say_so(stranger: Stranger, cordoned:
     done = stranger.run()
     print(f"refused after {time.monotonic() - began:.1f} s")
     assert done.returncode == 2
-    assert f"1 of 2 Nodes with GPUs cannot be measured: {cordoned} (cordoned by kubectl). Fix: " in done.stderr
+    assert (
+        f"1 of 2 Nodes with GPUs cannot be measured: {cordoned} (cordoned by kubectl). Fix: " in done.stderr
+    )
     assert stranger.run("--nodes", f"worker-1,{cordoned}").returncode == 2
     for named in (("--nodes", "worker-1"), ("--expect-nodes", "1")):
         done = stranger.run(*named)

@@ -29,7 +29,7 @@ from busbar.cli.stack.errors import LOST
 from busbar.cli.stack.session import Session
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
-from busbar.finding import Fix, with_fix
+from busbar.finding import Fix, shown, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, on_each
 from busbar.manifests.names import digest
@@ -236,7 +236,7 @@ def recover(target: Target, *, yes: bool) -> int:
         key = (json.loads(export)["deployment"].get("secrets_providers") or {}).get("type", "")
         needed = _KEYS.get(key, "no key")
         s.say(f"imported {counted(header.resources, 'resource')}; their secrets need {needed}")
-        s.say(f"Next: `busbar up {target.name} --refresh`, which goes on as with any older state.")
+        s.say(f"Next: `busbar up {shown(target.name)} --refresh`, which goes on as with any older state.")
         return DONE
 
     return session.run("recover", target, run, asks=not yes)

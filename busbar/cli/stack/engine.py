@@ -19,7 +19,7 @@ from pulumi.automation.errors import create_command_error
 from busbar.cli.stack import Target
 from busbar.cli.stack.errors import INSTALL_PULUMI
 from busbar.exits import Misuse
-from busbar.finding import STACK_OF_UPDATE, Fix
+from busbar.finding import Fix
 
 Output = Callable[[str], Any]
 # A lost terminal and a cancelled CI job end an update as Ctrl-C does.
@@ -98,8 +98,7 @@ class Snapshot:
 
 def open_stack(engine: Engine, target: Target, *, create: Callable[[str], None] | None = None) -> auto.Stack:
     """Select the stack, or create it and tell `create`, if given. Raises Misuse and CommandError."""
-    told = {STACK_OF_UPDATE: target.name}
-    workspace = auto.LocalWorkspace(work_dir=str(target.project), pulumi_command=engine, env_vars=told)
+    workspace = auto.LocalWorkspace(work_dir=str(target.project), pulumi_command=engine)
     try:
         return auto.Stack.select(target.stack, workspace)
     except auto.StackNotFoundError:

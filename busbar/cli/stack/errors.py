@@ -117,8 +117,7 @@ def _named(text: str) -> str:
     return text
 
 
-def fixes(errors: Iterable[str], stack: str) -> list[str]:
+def fixes(errors: Iterable[str]) -> list[str]:
     """Fixes for the known errors; the output of scripts is ignored, because it has its own fixes."""
     known = "\n".join(_SCRIPT_FAILED.split(text, maxsplit=1)[0] for text in errors)
-    found = [fix for pattern, fix in _FIXES.items() if re.search(pattern, known)]
-    return [str(fix.on(stack)) if isinstance(fix, Fix) else fix for fix in found]
+    return [str(fix) for pattern, fix in _FIXES.items() if re.search(pattern, known)]

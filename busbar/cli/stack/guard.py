@@ -167,6 +167,6 @@ def check_upgrades(target: Target, state: Snapshot) -> None:
     except (ConfigError, OSError, ValueError):
         return  # The program says what is wrong.
     found = [each.skipped_releases(str(known[each.release]), new) for each, new in wanted]
-    if texts := [str(each.on(target.name)) for each in found if each]:
+    if texts := [str(each) for each in found if each]:
         refresh = f"If Helm has another version deployed: `pulumi refresh --stack {target.name}`, then retry"
         raise Failed("\n".join(["no changes made:", *texts, refresh]))

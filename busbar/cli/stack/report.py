@@ -21,7 +21,7 @@ from busbar.cli.stack import Target, rows
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED
-from busbar.finding import Fix
+from busbar.finding import Fix, shown
 from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
 from busbar.operations import removal
@@ -189,7 +189,7 @@ def has_hosts(gate: Gate) -> bool:
 
 def unchanged(gate: Gate, target: Target) -> str:
     """The note on the outputs of an update that changed nothing: they may be older than a fault."""
-    verify = f"`busbar verify {target.name}` asks the hosts; " if has_hosts(gate) else ""
+    verify = f"`busbar verify {shown(target.name)}` asks the hosts; " if has_hosts(gate) else ""
     return (
         "no changes, so no host was asked and nothing was measured: the outputs are those of an earlier "
         f"update. {verify}to measure again, {next_run(gate, target)}."
@@ -239,4 +239,4 @@ def drained_lines(kubeconfig: Any, target: Target) -> list[str]:
         names = {node.name: node.drained for node in nodes.read(api) if node.drained}
     except ApiError as error:
         return [f"       drained  unknown: {error}"]
-    return [f"       drained  {drained(name, why).on(target.name)}" for name, why in names.items()]
+    return [f"       drained  {drained(name, why)}" for name, why in names.items()]

@@ -23,6 +23,7 @@ from busbar.cli.stack.rows import Rows
 from busbar.cli.stackfile import login_of
 from busbar.config import ConfigError, stackfile
 from busbar.exits import FAILED, INTERRUPTED, Misuse
+from busbar.finding import shown
 from busbar.hosts.inventory import Inventory
 from busbar.operations.lock import held
 
@@ -43,7 +44,7 @@ class Session:
     @property
     def command(self) -> str:
         """The command as a person types it."""
-        return f"busbar {self.verb} {self.target.name}"
+        return f"busbar {self.verb} {shown(self.target.name)}"
 
     def title(self, text: str, style: str = "bold") -> None:
         """Print a line that begins a part of the output."""
@@ -57,7 +58,7 @@ class Session:
         self.title(f"error: {title or f'{self.command} failed'}", "bold red")
         for text in errors:
             self.say(text)
-        for fix in [*fixes(errors, self.target.name), *self._repairs(errors)]:
+        for fix in [*fixes(errors), *self._repairs(errors)]:
             self.say(f"Fix: {fix}")
         return FAILED
 
@@ -116,7 +117,7 @@ class Session:
             self.say(f"stopped in the middle of: {', '.join(rows.running)}")
         else:
             self.say("every step that began has ended, and the state is complete")
-        self.say(f"Next: `{self.command}` continues; `busbar status {self.target.name}` shows what is there.")
+        self.say(f"Next: `{self.command}` continues; `busbar status {shown(self.target.name)}` says more.")
 
 
 def run(verb: str, target: Target, command: Callable[[Session], int], *, asks: bool = False) -> int:

@@ -15,6 +15,7 @@ from busbar.cli.nccl import value
 from busbar.cli.output import fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed, NoVerdict
+from busbar.finding import shown
 from busbar.text import counted, listed
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> N
         progress(f"{file.path.name}: {worker}: {what}")
     if changes:
         file.path.write_text(text, encoding="utf-8")
-        progress(f"Next: busbar preview {file.stack}, then busbar up {file.stack}")
+        progress(f"Next: busbar preview {shown(file.stack)}, then busbar up {shown(file.stack)}")
 
 
 def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
@@ -244,7 +245,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
     from busbar.config import ConfigError, stackfile
     from busbar.judge.archive import Archive
 
-    stack = stackfile.stack_of(path)
+    stack = shown(stackfile.stack_of(path))
     command = f"busbar diagnose {stack}"
     finds = "finds which node, rail or switch is slow"
     advice = f"`{command}` {finds}, `{command} --paths` measures each rail without NCCL."
@@ -303,7 +304,7 @@ def _in_pool(
     scope = scope_of(inventory, chosen, wanted, folder, judged)
     api = cluster_api(file, cluster)
     backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress)
-    with when_interrupted(KEPT.format(stack=file.stack)):
+    with when_interrupted(KEPT.format(stack=shown(file.stack))):
         return judged, *run(backend, scope, file.stack, as_json=as_json)
 
 

@@ -16,6 +16,7 @@ from busbar.cli.output import error, fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file, load_stack
 from busbar.exits import DONE, FAILED, NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl import explained, new_run
+from busbar.finding import shown
 from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import counted, listed
 
@@ -254,7 +255,7 @@ def history(
     is_here = (capability := capability_of(path)) and capability.measuring(path)
     found = entries(_runs(path.parent / ".busbar" / name, None if is_here else load_stack(stack, project)))
     if not found:
-        fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {stack}", NO_VERDICT)
+        fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {shown(name)}", NO_VERDICT)
     if svg:
         _write(svg, found)
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}

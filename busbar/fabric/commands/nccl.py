@@ -122,7 +122,7 @@ def run(
         return
     progress(explained(planned, ""))
     folder, left = folder or Path(".busbar", name), None
-    options_of_clean = f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+    options_of_clean = _options(kubeconfig, context)
     try:
         verdict = measure(api, planned, str(folder), SystemClock(), progress, options=options_of_clean)
     except LeftBehind as error:
@@ -165,8 +165,15 @@ def clean(
     for each in kept:
         progress(f"kept {each} of {each.run}: its process may be alive until {each.until or 'its end'}")
     if kept:
-        progress(f"Fix: busbar nccl clean {' '.join(sorted({each.run for each in kept}))}")
+        named = " ".join(sorted({each.run for each in kept}))
+        where = _options(kubeconfig, context) + (f" --namespace {namespace}" if namespace else "")
+        progress(f"Fix: busbar nccl clean {named}{where}")
         raise typer.Exit(FAILED)
+
+
+def _options(kubeconfig: Path, context: str | None) -> str:
+    """The options by which another command reaches the same cluster."""
+    return f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
 
 
 def _connect(kubeconfig: Path, context: str | None) -> RestApi:

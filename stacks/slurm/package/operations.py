@@ -32,6 +32,7 @@ from busbar.fabric.commands.measure import asked, by_slurm
 from busbar.fabric.diagnosis import Scope
 from busbar.fabric.diagnosis.stages import places_of
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
+from busbar.finding import shown
 from busbar.hosts.host_keys import Offer, listed
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, UnreachableError
@@ -149,10 +150,10 @@ def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
         found = node.ask("show")
         if first["ours"] and not found["ours"]:
             what = f"{host} is {found['state']} and not drained any more"
-            raise Failed(f"{what}. Fix: busbar verify {file.stack}")
+            raise Failed(f"{what}. Fix: busbar verify {shown(file.stack)}")
         return Pending(f"draining; remaining jobs: {found['jobs']}") if found["jobs"] else True
 
-    fix = f"run it again, with --end-jobs to cancel the jobs, or busbar uncordon {file.stack} {host}"
+    fix = f"run it again, with --end-jobs to cancel the jobs, or busbar uncordon {shown(file.stack)} {host}"
     stays = f"; {host} stays drained. Fix: {fix}"
     try:
         with when_interrupted(stays):
@@ -160,7 +161,7 @@ def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
     except TimedOut as error:
         raise Failed(f"{error}{stays}") from None
     if first["ours"]:
-        return f"{host} is drained; when its repair is done: busbar uncordon {file.stack} {host}"
+        return f"{host} is drained; when its repair is done: busbar uncordon {shown(file.stack)} {host}"
     return f"{host} has no jobs; busbar uncordon will leave it as it is"
 
 
@@ -169,18 +170,17 @@ def uncordon(path: Path, host: str) -> str:
     slurm, file = config.read(path)
     node = _Node(slurm, file, host)
     if host in slurm.quarantine:
-        fix = f"take out that line, then busbar up {file.stack}"
+        fix = f"take out that line, then busbar up {shown(file.stack)}"
         raise Failed(f"{host} is in quarantine in {path.name}, and stays drained. Fix: {fix}")
     if errors := asyncio.run(survey(node.spec, {})).errors:
         raise Failed(f"{'; '.join(text for _, text in lines(errors))}; {host} stays drained")
     if not node.runs_slurmd():
-        raise Failed(
-            f"slurmd is not running; {host} stays drained. Fix: busbar up {file.stack} --converge {host}"
-        )
+        again = f"busbar up {shown(file.stack)} --converge {host}"
+        raise Failed(f"slurmd is not running; {host} stays drained. Fix: {again}")
     found = node.ask("uncordon")
     if not found["ours"]:
         text = _of_others(host, found) if why_unusable(found) else f"{host} is {found['state']}, not drained"
-        raise Failed(f"{text}. Fix: busbar verify {file.stack}")
+        raise Failed(f"{text}. Fix: busbar verify {shown(file.stack)}")
 
     def usable() -> bool | Pending:
         why = why_unusable(node.ask("show"))
@@ -254,7 +254,7 @@ def diagnose(
     """Find what is slow in a pool by jobs of Slurm, and print it. Returns the exit code."""
     slurm, file = config.read(path)
     if release:
-        fix = f"take out the line `quarantine`, busbar up {file.stack}, then busbar diagnose"
+        fix = f"take out the line `quarantine`, busbar up {shown(file.stack)}, then busbar diagnose"
         raise Misuse(f"--release is for K3s: Slurm starts no jobs in quarantine. Fix: {fix}")
     controller, *others = hosts_of(slurm)
     hosts = [host for host in others if host.pool]

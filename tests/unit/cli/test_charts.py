@@ -17,6 +17,8 @@ from busbar.kube.client import ApiError
 from busbar.outputs import ClusterOutputs
 from tests.support.measured import outputs
 
+pytestmark = pytest.mark.usefixtures("stack_dev")
+
 RESOURCES: list[dict[str, Any]] = [
     {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
     {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
@@ -75,7 +77,7 @@ def rows(
     monkeypatch.setattr(charts, "statuses", lambda _: {("slurm", "slurm"): status})
     monkeypatch.setattr(drift, "differences", compared)
     found = charts.verify(Path("Pulumi.dev.yaml"), PROBE)
-    return [*found.fixes("dev")], [(each.host, each.what) for each in found.drift]
+    return [*found.fixes()], [(each.host, each.what) for each in found.drift]
 
 
 def test_a_changed_object_is_converged_and_what_fails_has_its_own_fix(

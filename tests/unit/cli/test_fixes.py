@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from busbar.cli.main import build
-from busbar.finding import STACK, STACK_OF_UPDATE, Finding, Fix, with_fix
+from busbar.cli.stackfile import open_file
+from busbar.finding import STACK, Fix, with_fix
 
 ROOT = Path(__file__).resolve().parents[3]
 APP: Any = build()
@@ -87,16 +88,36 @@ def test_a_fix_of_an_option_that_a_command_lacks_is_found(tmp_path: Path) -> Non
 
 
 def test_a_fix_is_shown_as_a_sentence_a_command_and_what_comes_after_it() -> None:
-    fix = Fix("when its repair is done", ("uncordon", STACK, "gpu-1"))
-    assert str(fix.on("prod")) == "when its repair is done: busbar uncordon prod gpu-1"
+    assert str(Fix("when its repair is done", ("uncordon", STACK, "gpu-1"))) == (
+        "when its repair is done: busbar uncordon STACK gpu-1"
+    )
     assert str(Fix(command=("up", "dev"), when="first, then destroy")) == "busbar up dev first, then destroy"
     assert str(Fix(command=("up", "dev"), when="; or wait")) == "busbar up dev; or wait"
     assert with_fix("it is off", "") == "it is off"
     assert with_fix("it says: No.", "ask again") == "it says: No. Fix: ask again"
-    finding = Finding(("hosts", "workers", 0), "is drained", fix).on("prod")
-    assert str(finding) == f"hosts.workers[0]: is drained. Fix: {fix.on('prod')}"
 
 
-def test_a_fix_of_a_step_has_the_name_of_the_stack_that_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STACK_OF_UPDATE, "prod")
-    assert str(Fix(command=("uncordon", STACK, "gpu-1"))) == "busbar uncordon prod gpu-1"
+@pytest.mark.parametrize(
+    ("here", "named", "project", "shown"),
+    [
+        ("site", "prod", None, "prod"),
+        ("site/docs", "prod", None, "prod"),
+        ("site", "../site/Pulumi.prod.yaml", None, "prod"),
+        ("other", "prod", "../site", "prod --project ../site"),
+        ("other", "../site/Pulumi.prod.yaml", None, "prod --project ../site"),
+        ("", "organization/busbar/prod", "site", "prod --project site"),
+    ],
+)
+def test_a_fix_works_where_its_command_was_typed(
+    here: str, named: str, project: str | None, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("site/docs", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("site/Pulumi.yaml", "site/Pulumi.prod.yaml", "other/Pulumi.yaml", "other/Pulumi.prod.yaml"):
+        (tmp_path / file).write_text("name: busbar")
+    monkeypatch.chdir(tmp_path / here)
+    open_file(named, Path(project) if project else None)
+    assert str(Fix(command=("uncordon", STACK, "gpu-1"))) == f"busbar uncordon {shown} gpu-1"
+    assert str(Fix(command=("hosts", "keys", STACK))) == f"busbar hosts keys {shown}"
+    assert str(Fix(command=("up", "prod", "--converge", "prod"))) == f"busbar up {shown} --converge prod"
+    assert str(Fix(command=("up", "test"))) == "busbar up test"

@@ -12,6 +12,7 @@ import pytest
 
 from busbar import config
 from busbar.components.engine import node_steps
+from busbar.finding import STACK_SHOWN
 from busbar.hosts import scripts
 from busbar.kube import batches, health, nodes
 from busbar.kube.client import ApiError, UnknownAuthority
@@ -68,6 +69,7 @@ def test_an_api_that_does_not_answer_fails_the_update(
     answers: dict[str, Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [error] = answers.values()
+    monkeypatch.setenv(STACK_SHOWN, "prod")
     with pytest.raises(pulumi.RunError) as caught:
         end(monkeypatch, **answers)
     unknown = f"it is unknown whether servers and workers are running: {error}"

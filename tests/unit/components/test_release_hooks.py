@@ -13,6 +13,7 @@ from busbar.components.engine import cluster
 from busbar.components.engine.helm import check_upgrade, create_recovery_hooks
 from busbar.config import NetworkOperator
 from busbar.exits import Failed
+from busbar.finding import STACK_SHOWN
 from busbar.helm import releases
 from busbar.manifests.operators import NETWORK_OPERATOR
 from tests.unit.helm.test_installed import deployed
@@ -112,7 +113,7 @@ def test_an_installation_is_repeated_when_all_servers_know_its_kinds(monkeypatch
 
 
 def test_pulumi_up_does_not_upgrade_over_a_major_release_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi, "get_stack", lambda: "prod")
+    monkeypatch.setenv(STACK_SHOWN, "prod")
     check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.4.2"), deployed("26.1.2"))
     with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2.* with: busbar up prod$"):
         check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.7.0"), deployed("26.1.2"))

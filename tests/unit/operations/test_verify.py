@@ -43,6 +43,8 @@ from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 from tests.unit.hosts.bash import output
 
+pytestmark = pytest.mark.usefixtures("stack_dev")
+
 GPU = operators.GPU_OPERATOR
 POOL = {
     **H100_POOL,
@@ -205,6 +207,7 @@ def test_only_hosts_that_were_verified_are_to_be_converged(
     async def verified(*_: Any) -> list[Finding]:
         return found
 
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
     monkeypatch.setattr("busbar.operations.verify.verify", verified)
     done = busbar("verify", str(stack_file(tmp_path, name="dev")))
@@ -229,11 +232,11 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
 
 
 def test_the_result_says_whether_something_differs_and_what() -> None:
-    assert Verified([], [drift("gpu-1", "x")]).data("dev") == {
+    assert Verified([], [drift("gpu-1", "x")]).data() == {
         "verified": False,
         "drift": [{"host": "gpu-1", "kind": "drift", "what": "x", "fix": "busbar up dev --converge gpu-1"}],
     }
-    assert Verified([], []).data("dev")["verified"] is True
+    assert Verified([], []).data()["verified"] is True
 
 
 def unknown() -> ClusterState:
@@ -296,7 +299,7 @@ def test_a_cluster_that_was_made_anew_is_an_error_that_says_so(clients: dict[str
         clients[url] = failing(self_signed)
     with pytest.raises(UnknownState, match="the cluster was made anew") as raised:
         read_state(KUBECONFIG, THREE)
-    assert str(raised.value.fix).startswith("busbar up STACK --converge server-1, which reads the kubeconfig")
+    assert str(raised.value.fix).startswith("busbar up dev --converge server-1, which reads the kubeconfig")
     clients[SERVERS[0]] = failing(unreachable())
     clients[THREE.api_endpoint] = failing(self_signed)
     with pytest.raises(UnknownState, match="self-signed"):
@@ -348,7 +351,7 @@ def test_a_cluster_whose_servers_were_installed_anew_is_gone_and_comes_back_by_t
     found = answered("servers", [], bare="nothing of busbar is installed (busbar/owner is missing)")
     [gone] = [each for each in found if each.host == CLUSTER]
     assert gone.what == "no server has K3s, so the cluster is gone with its Helm releases"
-    first, *_, last = Verified([], found).fixes("dev")
+    first, *_, last = Verified([], found).fixes()
     assert first == "busbar up dev --converge server-1"
     assert last.endswith("busbar up dev --converge cluster") and last.startswith("cluster: ")
 

@@ -97,6 +97,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site(tmp_path / "Pulumi.dev.yaml")
     made.write()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("stacks.slurm.package.operations.survey", made.survey)
     monkeypatch.setattr("stacks.slurm.package.operations.POLL_SECONDS", 0)
     monkeypatch.setattr("busbar.hosts.ssh.check_agent", lambda _: None)

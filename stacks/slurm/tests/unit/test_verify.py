@@ -16,6 +16,8 @@ from stacks.slurm.tests.support import compute, slurm, stack_file
 from tests.support.cli import busbar
 from tests.unit.hosts.bash import output
 
+pytestmark = pytest.mark.usefixtures("stack_dev")
+
 HEALTH = "busbar health: 7 of 8 GPUs"
 RESUME = "scontrol update nodename=gpu-2 state=resume"
 # The state of gpu-2, its reason and by whom, and the finding: host, kind, text and the beginning of its fix.
@@ -74,7 +76,7 @@ def test_a_node_that_starts_no_jobs_is_named_with_who_ends_that(
     host, kind, what, fix = finding
     [one] = drifts
     assert (one.host, one.kind, one.what) == (host, kind, what)
-    [said] = Verified([], drifts).fixes("dev")
+    [said] = Verified([], drifts).fixes()
     assert said.startswith(fix)
 
 
@@ -138,6 +140,7 @@ def test_the_command_shows_every_host_with_its_role_and_what_to_do(
     monkeypatch.setattr("stacks.slurm.package.verify.verify", verified)
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(stack_file())
+    monkeypatch.chdir(tmp_path)
     done = busbar("verify", str(path))
     assert done.exit_code == code, done.output
     rows = [line.strip().split(maxsplit=2) for line in done.output.splitlines()]

@@ -7,6 +7,8 @@ import pytest
 from busbar.cli.stack.errors import fixes, reasons
 from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
 
+pytestmark = pytest.mark.usefixtures("stack_dev")
+
 
 @pytest.mark.parametrize(
     ("stderr", "fix"),
@@ -50,7 +52,7 @@ from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
     (reason,) = reasons([], stderr)
     assert reason == stderr.removeprefix("error: ")
-    (found,) = fixes([reason], "dev")
+    (found,) = fixes([reason])
     assert fix in found
 
 
@@ -62,7 +64,7 @@ def test_a_cluster_that_is_not_reached_is_not_to_be_dropped_from_the_state() -> 
     )
     short = "busbar-nccl-namespace: failed to read resource state due to unreachable cluster"
     assert reasons([raw], "") == [short]
-    assert fixes([short], "dev") == ["see what does not run: busbar verify dev"]
+    assert fixes([short]) == ["see what does not run: busbar verify dev"]
 
 
 NO_ROUTE = "dial tcp 10.0.0.22:22: connect: no route to host"
@@ -71,7 +73,7 @@ NO_ROUTE = "dial tcp 10.0.0.22:22: connect: no route to host"
 def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> None:
     [reason] = reasons([f"worker-w-2: after 3 failed attempts: {NO_ROUTE}\n"], "")
     assert reason == f"worker-w-2: is not responding ({NO_ROUTE}); no changes made there"
-    assert "take it out of hosts" in fixes([reason], "dev")[0]
+    assert "take it out of hosts" in fixes([reason])[0]
 
 
 # As pulumi-command 1.2 reports a failed command: the command quoted as Go does, then both of its streams.
@@ -89,7 +91,7 @@ COMMAND = r"""running "env NODE_NAME=w-2 timeout -k 15 600 bash -c 'eval \"$SCRI
 def test_a_failed_script_is_shown_by_what_it_said_and_without_its_command(said: str) -> None:
     [reason] = reasons([f"worker-w-2: Process exited with status 1: {COMMAND}\n{said}"], "")
     assert reason == f"worker-w-2: Process exited with status 1:\n{said}"
-    assert fixes([reason], "dev") == [], "the script has its own fix"
+    assert fixes([reason]) == [], "the script has its own fix"
 
 
 def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
@@ -113,7 +115,7 @@ def test_an_unknown_error_and_none_are_shown_without_a_fix(
     errors: list[str], stderr: str, shown: str
 ) -> None:
     assert reasons(errors, stderr) == [shown]
-    assert fixes([shown], "dev") == []
+    assert fixes([shown]) == []
 
 
 def test_what_the_program_printed_explains_an_error_that_only_reports_another_one() -> None:

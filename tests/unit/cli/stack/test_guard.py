@@ -24,6 +24,8 @@ from busbar.operations.verify import UnknownState
 from tests.support.clusters import site, stack_file
 from tests.support.kube_cluster import Clock
 
+pytestmark = pytest.mark.usefixtures("stack_dev")
+
 KUBECONFIG = {"kubeconfig": "text"}
 SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them; then retry"
 
@@ -238,7 +240,7 @@ def test_an_upgrade_over_a_major_release_is_refused_with_those_between(tmp_path:
     refused = r"^no changes made:\nnetwork_operator\.version: '26\.10\.0' cannot"
     with pytest.raises(Failed, match=refused) as told:
         upgrade(tmp_path, {"version": "26.10.0"}, "26.1.2")
-    assert "to 26.4.2, then to 26.7.0 first, each with: busbar up prod\nIf Helm has" in str(told.value)
+    assert "to 26.4.2, then to 26.7.0 first, each with: busbar up dev\nIf Helm has" in str(told.value)
 
 
 @pytest.mark.parametrize(
