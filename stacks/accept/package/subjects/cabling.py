@@ -158,7 +158,7 @@ def write_design(fabric: Fabric) -> str:
     made.writerow(COLUMNS)
     made.writerows([*near, *link.end] for near, link in sorted(fabric.links.items()))
     # A link between switches is one row.
-    made.writerows([*near, *link.end] for near, link in fabric.between.items() if near < link.end)
+    made.writerows([*near, *link.end] for near, link in sorted(fabric.between.items()) if near < link.end)
     return out.getvalue()
 
 

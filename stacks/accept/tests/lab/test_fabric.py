@@ -202,7 +202,7 @@ def narrow(net: Net) -> None:
             lambda net: net.swap(("worker-2 mlx5_1", 1), ("worker-4 mlx5_1", 1)),
             "rails",
             "worker-2 mlx5_1 and worker-4 mlx5_1 are swapped: worker-2 mlx5_1 is in leaf-0-1 port 4, "
-            "worker-4 mlx5_1 in leaf-0-1 port 2; as designed",
+            "worker-4 mlx5_1 in leaf-0-1 port 2",
         ),
         (
             lambda net: net.unplug(("leaf-0-3", 34)),
