@@ -26,7 +26,7 @@ def _forget_the_stack_of_the_command_before() -> None:
 
 @pytest.fixture
 def stack_dev(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a command on the stack dev, in its folder."""
+    """Show Fixes as a command on the stack dev does that is typed in its folder."""
     monkeypatch.setenv(STACK_SHOWN, "dev")
 
 

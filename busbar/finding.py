@@ -15,8 +15,7 @@ Kind = Literal["error", "warning", "drift", "unknown", "foreign", "drained", "si
 it; "unknown": it could not be verified; "foreign": made by others; "drained": made by `busbar drain` or a
 health check; "site": only the site can repair it."""
 
-STACK = "STACK"
-"""Stands for the stack's name in the command of a Fix, where the name is not known."""
+STACK = "STACK"  # Stands for the stack's name in the command of a Fix, where the name is not known.
 STACK_SHOWN = "BUSBAR_STACK"  # For a command and the steps that it starts: `prod`, or `prod --project DIR`.
 
 

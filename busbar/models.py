@@ -36,10 +36,8 @@ class OutputModel(BaseModel):
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a file of busbar. Raises yaml.YAMLError.
-
-    libyaml is 8 times as fast, but ends the process on deep nesting, so texts of others go to yaml.safe_load.
-    """
+    """The value of a file of busbar, by libyaml where PyYAML has it: it is 8 times as fast, but ends the
+    process on deep nesting, so texts of others go to yaml.safe_load. Raises yaml.YAMLError."""
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 

@@ -52,7 +52,6 @@ def verify(stack: Stack, project: Project = None, as_json: AsJson = False) -> No
 
 
 def _show_differences(found: Verified) -> None:
-    """Print a row per host or difference, and the fixes."""
     rows = []
     for name, role in found.hosts:
         differences = [each for each in found.drift if each.host == name]
@@ -81,8 +80,7 @@ def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> Non
     path = find_file(stack, project)
     found, name = operations_of(path).nodes(path), stack_of(path)
     measured = few_open_files(path.parent / ".busbar" / name, (host.pool for host in found.spec.hosts))
-    outcome = replace(found.outcome, findings=[*found.outcome.findings, *measured])
-    found = replace(found, outcome=outcome)
+    found = replace(found, outcome=replace(found.outcome, findings=[*found.outcome.findings, *measured]))
     result = {"stack": name, **found.data()}
     print_result(result, as_json, lambda: show_hosts(found.spec, found.outcome, found.nodes))
     if not found.are_well:

@@ -12,7 +12,7 @@ import typer
 
 from busbar.cli.output import progress
 from busbar.exits import Misuse, NoVerdict
-from busbar.finding import STACK_SHOWN, Fix
+from busbar.finding import STACK_SHOWN, Fix, shown
 from busbar.text import ago
 
 if TYPE_CHECKING:
@@ -86,11 +86,18 @@ def open_file(stack: str, project: Path | None) -> Path:
     """The stack's file, on which this process works from now on. Raises NoStackFileError."""
     from busbar.config import stackfile
 
-    path = stackfile.find(stack, project, cwd := Path.cwd())
-    folder, here = path.parent.resolve(), stackfile.project_folder(None, cwd) or cwd.resolve()
-    option = "" if folder == here else f" --project {shlex.quote(os.path.relpath(folder))}"
-    OPENED[:], os.environ[STACK_SHOWN] = [path], stackfile.stack_of(path) + option
+    OPENED[:] = [path := stackfile.find(stack, project, Path.cwd())]
+    os.environ[STACK_SHOWN] = _named(stackfile.stack_of(path), path.parent)
     return path
+
+
+def _named(stack: str, folder: Path) -> str:
+    """The words for a stack of the project in FOLDER, in a command that is typed here."""
+    from busbar.config import stackfile
+
+    if folder.samefile(stackfile.project_folder(None, Path.cwd()) or Path.cwd()) and shown(stack) == stack:
+        return stack
+    return f"{stack} --project {shlex.quote(os.path.relpath(folder))}"
 
 
 def find_file(stack: str, project: Path | None = None) -> Path:
@@ -147,7 +154,7 @@ def kubeconfig_of(file: StackFile) -> str:
     try:
         with_server(text, server="", name="")
     except ValueError as error:
-        again = Fix(command=("up", file.stack), when=", which writes it anew")
+        again = Fix(command=("up", _named(file.stack, file.project)), when=", which writes it anew")
         raise SecretError(f"{kept}: {error}", again) from None
     return text
 
@@ -202,9 +209,9 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
         problem = f"timed out after {SECRET_SECONDS} s"
     if problem:
         fix = Fix(f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)")
-        if NO_OUTPUT.search(problem):
-            fix = Fix(command=("up", stack), when=", because no update has written it yet")
         if UNREADABLE_STATE.search(problem):
-            fix = Fix("see how to repair it", ("status", stack))
+            fix = Fix("see how to repair it", ("status", _named(stack, project)))
+        elif NO_OUTPUT.search(problem):
+            fix = Fix(command=("up", _named(stack, project)), when=", because no update has written it yet")
         raise SecretError(f"{what} of stack {stack} cannot be read: {problem}", fix)
     return done.stdout

@@ -78,8 +78,7 @@ class Verified:
     drift: Sequence[Finding]
 
     def data(self) -> dict[str, Any]:
-        """The result as plain data: `{"verified", "drift": [{"host", "kind", "what", "fix"}]}`. `verified`:
-        nothing differs."""
+        """`{"verified", "drift": [{"host", "kind", "what", "fix"}]}`; `verified`: nothing differs."""
         return {"verified": not self.drift, "drift": [each.data() for each in self.drift]}
 
     def fixes(self) -> Iterator[str]:

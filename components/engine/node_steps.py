@@ -134,8 +134,7 @@ async def fail_unless_ready(
     except (ApiError, TimedOut) as error:
         what = f"it is unknown whether servers and workers are running: {error}"
         cause = error.error if isinstance(error, TimedOut) else error
-        anew = isinstance(cause, UnknownAuthority)
-        next_step = read_kubeconfig_again(servers[0]) if anew else ASK_VERIFY
+        next_step = read_kubeconfig_again(servers[0]) if isinstance(cause, UnknownAuthority) else ASK_VERIFY
         raise pulumi.RunError(with_fix(what, next_step)) from None
     for name in sorted({*workers} & found.drained.keys()):
         pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")

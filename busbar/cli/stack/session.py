@@ -86,7 +86,7 @@ class Session:
         LockedError if a restore is running.
         """
         result, failure = None, ""
-        with operation_lock(self.target, self.command):
+        with operation_lock(self.target, f"busbar {self.verb} {self.target.name}"):
             self.changing = True
             with Rows(self.console, self.interrupts.end_child) as rows:
 

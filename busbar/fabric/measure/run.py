@@ -220,7 +220,7 @@ def remove(api: Api, remnants: Collection[Remnant], deadline: Deadline, progress
 
 
 def _has_begun(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -> bool:
-    """Whether an earlier process has created the job; what it has left without a job is removed."""
+    """True if an earlier process has created the job; without one, what it has left is removed."""
     found = [each for each in find(api) if each.run == plan.run]
     if any(each.kind == "MPIJob" for each in found):
         return True

@@ -511,7 +511,7 @@ def time_of(text: str) -> float:
 
 
 def unpacked(text: object, most: int) -> bytes:
-    """What a script has packed with gzip and base64, read until it is above MOST. Raises NoVerdict."""
+    """Unpack what a script packed with gzip and base64, until it is above MOST. Raises NoVerdict."""
     try:
         return zlib.decompressobj(31).decompress(base64.b64decode(str(text), validate=True), most + 1)
     except (ValueError, zlib.error) as error:

@@ -171,7 +171,7 @@ class Running:
         return self.patient(look, validation)
 
     def patient(self, look: Callable[[], Each | Pending], validation: Validation) -> Each:
-        """What LOOK finds, waited for as `validation.when_busy` says. Raises TimedOut."""
+        """Wait for what LOOK finds as `validation.when_busy` says, and return it. Raises TimedOut."""
         seconds = validation.busy_deadline_seconds if validation.when_busy == "wait" else PATIENCE_SECONDS
         return wait_until(look, Deadline(self.clock, seconds), poll_seconds=10, progress=self.say)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from busbar.cli.main import build
-from busbar.cli.stackfile import open_file
+from busbar.cli.stackfile import SecretError, open_file, read_output
 from busbar.finding import STACK, Fix, with_fix
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -121,3 +122,21 @@ def test_a_fix_works_where_its_command_was_typed(
     assert str(Fix(command=("hosts", "keys", STACK))) == f"busbar hosts keys {shown}"
     assert str(Fix(command=("up", "prod", "--converge", "prod"))) == f"busbar up {shown} --converge prod"
     assert str(Fix(command=("up", "test"))) == "busbar up test"
+
+
+def test_the_fix_of_another_stack_of_the_same_name_has_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("site", "site/watch"):
+        (tmp_path / folder).mkdir()
+        for file in ("Pulumi.yaml", "Pulumi.prod.yaml"):
+            (tmp_path / folder / file).write_text("name: busbar")
+    program = tmp_path / "pulumi"
+    program.write_text("#!/bin/sh\necho current stack does not have output property >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.chdir(tmp_path / "site")
+    open_file("prod", Path("watch"))
+    for folder, shown in (("../site", "prod --project ."), ("watch", "prod --project watch")):
+        with pytest.raises(SecretError, match=f"Fix: busbar up {shown}, because"):
+            read_output("prod", Path(folder), "kubeconfig")

@@ -1,4 +1,4 @@
-"""Stack files and JSON Schemas of every capability with a Pulumi project."""
+"""Stack files of every capability with a Pulumi project, and all JSON Schemas of stack files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 
 from busbar.capability import FOLDER, Capability, capabilities
 from busbar.config import ConfigError
+from busbar.config.stackfile import stack_schema
 from tests.support.cli import busbar
 
 WITH_PROJECT = [each for each in capabilities() if each.config]
@@ -42,10 +43,16 @@ def test_a_stack_file_is_valid_is_described_fits_the_schema_and_names_it_for_edi
     assert file.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
 
 
-@of_each
-def test_the_schema_is_current_sound_and_describes_every_key(capability: Capability) -> None:
-    schema = schema_of(capability)
-    assert schema == json.loads((FOLDER / capability.name / "schema.json").read_text()), "run `make schema`"
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [
+        (stack_schema(), FOLDER.parent / "schema/cluster.schema.json"),
+        *((schema_of(each), FOLDER / each.name / "schema.json") for each in WITH_PROJECT),
+    ],
+    ids=["core", *(each.name for each in WITH_PROJECT)],
+)
+def test_the_schema_is_current_sound_and_describes_every_key(schema: dict[str, Any], file: Path) -> None:
+    assert schema == json.loads(file.read_text()), "run `make schema`"
     jsonschema.Draft202012Validator.check_schema(schema)
     undescribed = [
         f"{name}.{key}"

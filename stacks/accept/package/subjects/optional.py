@@ -1,4 +1,4 @@
-"""What no row requires by default: paths of rails without NCCL, shared storage, and a training run."""
+"""Stages that no row requires by default: paths of rails without NCCL, shared storage, and a training run."""
 
 from __future__ import annotations
 
