@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,22 +19,15 @@ from pulumi_command import local, remote
 
 from busbar import config, names, outputs
 from busbar.components.engine.hosts import HostArgs, SshLogin
-from busbar.config import ConfigError, Finding
+from busbar.config import ConfigError, Finding, stackfile
 from busbar.config.cluster import AnyCluster, HostsFrom, has_list
 from busbar.config.findings import unknown_keys
 from busbar.config.project import Config, ProjectConfig
-from busbar.config.stackfile import (
-    KEY,
-    PROJECT,
-    ROLES,
-    kept_in,
-    plain_text,
-    read_file,
-    with_listed_hosts,
-)
+from busbar.config.stackfile import plain_text, read_file, with_listed_hosts
 from busbar.finding import STACK_SHOWN
 from busbar.hosts import proxy
 from busbar.hosts.inventory import Host, Inventory
+from busbar.kube.wait import Deadline, SystemClock
 from busbar.names import CLUSTER_ID
 from busbar.outputs import FOLLOW_UP, ClusterOutputs, ContractError
 from busbar.text import listed
@@ -41,25 +35,25 @@ from busbar.writing import write_whole
 
 T = TypeVar("T")
 _SHOWN = 8
+READ_SECONDS = 5.0
 
 
 def load_listed(
     data: Mapping[str, Any],
     *,
     load: Callable[..., T],
-    roles: Mapping[str, str] | None,
+    roles: Mapping[str, str],
     root: Path,
     **more: Any,
 ) -> T:
     """Load a configuration with its list of hosts, and keep that. Raises ConfigError, also for lost hosts."""
     found = with_listed_hosts(
-        data, roles or ROLES, lambda given: read_file(given, root) if given.file else _read_output(given)
+        data, roles, lambda given: read_file(given, root) if given.file else _read_output(given)
     )
-    former = _former_hosts()
-    gone = [name for name in former if name not in {host.name for host in found.listed.hosts}]
-    _refuse_lost(found.given, {name: former[name] for name in gone})
+    still = {host.name for host in found.listed.hosts}
+    _refuse_lost(found.given, {name: host for name, host in _former_hosts().items() if name not in still})
     made = found.load(load, root=root, **more)
-    write_whole(kept_in(root, pulumi.get_stack()), found.listed.text(found.given.source))
+    write_whole(stackfile.kept_in(root, pulumi.get_stack()), found.listed.text(found.given.source))
     return made
 
 
@@ -68,11 +62,9 @@ def _read_output(given: HostsFrom) -> Any:
     found = _ask("readStackOutputs", {"name": given.stack}, f"the outputs of stack {given.stack}")
     outputs, where, shown = found["outputs"], ("hosts_from", "output"), repr(given.output)
     if given.output not in outputs:
-        has = listed(sorted(outputs), _SHOWN) or "none"
-        text = (
-            f"is not an output of stack {given.stack} (it has: {has}), and without a list every host would "
-            "be removed, so nothing changes"
-        )
+        has = f"it has: {listed(sorted(outputs), _SHOWN) or 'none'}"
+        lost = "without a list every host would be removed, so nothing changes"
+        text = f"is not an output of stack {given.stack} ({has}), and {lost}"
         raise ConfigError([Finding(where, text, "update that stack, or name its output", shown)])
     if given.output in found["secretOutputNames"]:
         text = f"is a secret of stack {given.stack}, and a list of hosts has none"
@@ -112,14 +104,23 @@ def _refuse_lost(given: HostsFrom, gone: Mapping[str, Mapping[str, Any]]) -> Non
 
 
 def _ask(function: str, arguments: Mapping[str, Any], what: str) -> Any:
-    """The answer of the engine. Raises ConfigError."""
-    try:
-        return invoke(f"pulumi:pulumi:{function}", arguments).value
-    except Exception as error:
-        # The SDK has no class of its own for it; the engine's reason is after the last "returned an error".
-        reason = str(error).rpartition("returned an error: ")[2]
-        fix = "name it as `pulumi stack ls --all` does, and check the access to its backend"
-        raise ConfigError([Finding(("hosts_from",), f"{what} cannot be read: {reason}", fix)]) from None
+    """The answer of the engine. Raises ConfigError.
+
+    Meanwhile the engine writes the state of this stack. A file that it writes in a backend of files has a
+    second one, which is empty for a moment (gocloud.dev blob/fileblob/attrs.go): the answer is EOF.
+    """
+    deadline = Deadline(SystemClock(), READ_SECONDS)
+    while True:
+        try:
+            return invoke(f"pulumi:pulumi:{function}", arguments).value
+        except Exception as error:
+            # The SDK has no class of its own; the engine's reason is after the last "returned an error".
+            reason = str(error).rpartition("returned an error: ")[2]
+            if deadline.passed or not reason.endswith("EOF"):
+                text = f"{what} cannot be read: {reason}"
+                fix = "name it as `pulumi stack ls --all` does, and check the access to its backend"
+                raise ConfigError([Finding(("hosts_from",), text, fix)]) from None
+        deadline.pause(0.1)
 
 
 def _number(text: str) -> int | float:
@@ -179,27 +180,25 @@ def checked(
     project: Path,
     load: Callable[..., C],
     warnings: Callable[[C], Iterable[config.Finding]],
-    roles: Mapping[str, str] | None = None,
+    roles: Mapping[str, str] = stackfile.ROLES,
 ) -> tuple[C, SshLogin]:
     """Load a configuration with LOAD, and its login; show the warnings.
 
-    `roles`: of a list of hosts elsewhere, as busbar.config.stackfile.ROLES, which it is by default.
+    `roles`: of a list of hosts elsewhere, as busbar.config.stackfile.ROLES.
     Raises pulumi.RunError with every finding, before any resource is registered.
     """
-    try:
+    with _refused():
         if has_list(data):
             load = partial(load_listed, roles=roles, load=load)
         found = load(data, secret_keys=secrets, root=project)
         login = SshLogin.load(found.ssh, secrets, project)
-    except config.ConfigError as error:
-        raise invalid(error) from None
     for warning in warnings(found):
         pulumi.warn(str(warning))
     return found, login
 
 
 def read_stack(
-    project: str = PROJECT, key: str = KEY, secrets: Collection[str] = config.SECRETS
+    project: str = stackfile.PROJECT, key: str = stackfile.KEY, secrets: Collection[str] = config.SECRETS
 ) -> tuple[Mapping[str, Any], Mapping[str, pulumi.Output[str]]]:
     """`<project>:<key>` of the selected stack, not checked yet, and the secrets that are set, by key.
 
@@ -211,28 +210,28 @@ def read_stack(
     given = [name for name in secrets if stack.get(name)]
     problems = list(unknown_keys(sorted(get_config_env()), project, [key, *secrets]))
     problems += [plain_text(name, project) for name in given if not is_config_secret(f"{project}:{name}")]
-    try:
+    with _refused():
         if problems:
-            raise config.ConfigError(problems)
+            raise ConfigError(problems)
         if "registryCredentials" in given:
             config.registry_credentials(stack.require("registryCredentials"))
-    except config.ConfigError as error:
-        raise invalid(error) from None
     return stack.get_object(key) or {}, {name: stack.require_secret(name) for name in given}
 
 
-def invalid(error: config.ConfigError) -> pulumi.RunError:
-    """The error that ends the program for an invalid configuration."""
-    return pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}")
+@contextmanager
+def _refused() -> Iterator[None]:
+    """End the program for an invalid configuration."""
+    try:
+        yield
+    except ConfigError as error:
+        raise pulumi.RunError(f"invalid configuration of stack {pulumi.get_stack()}:\n{error}") from None
 
 
 def load_config(project: ProjectConfig[Config]) -> Config:
     """The configuration of the selected stack. Raises pulumi.RunError with every finding."""
     data, _ = read_stack(project.project, project.key, project.secrets)
-    try:
+    with _refused():
         return project.load(data)
-    except config.ConfigError as error:
-        raise invalid(error) from None
 
 
 async def load_cluster(stack: str) -> ClusterOutputs:

@@ -28,6 +28,7 @@ PROGRAM = """
 
     from busbar.components.engine.stack import load_listed
     from busbar.config import ConfigError
+    from busbar.config.stackfile import ROLES
 
     async def main():
         config = pulumi.Config()
@@ -37,7 +38,7 @@ PROGRAM = """
         given = {"stack": "organization/tiny/machines", "allow_removal": bool(config.get("removal"))}
         try:
             found = load_listed(
-                {"hosts_from": given}, load=lambda data, **_: data, roles=None, root=pathlib.Path.cwd()
+                {"hosts_from": given}, load=lambda data, **_: data, roles=ROLES, root=pathlib.Path.cwd()
             )
         except ConfigError as error:
             raise pulumi.RunError(str(error)) from None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from busbar.cli.stackfile import load_stack
+from busbar.components.engine import stack
 from busbar.config import ConfigError, load, stackfile
 from tests.program.answers import healthy
 from tests.program.harness import ROOT, Run, run_program
@@ -71,6 +72,14 @@ def test_the_first_preview_knows_the_hosts_of_the_other_stack(up: Any) -> None:
     run = up(Stacks({"hosts": HOSTS}, []), preview=True, stack=STACK)
     assert registered(run) == registered(run_program(SITE, healthy(SITE), preview=True))
     assert not run.messages
+
+
+def test_a_state_that_the_engine_is_writing_is_read_again(up: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torn = 2
+    assert registered(up(Stacks({"hosts": HOSTS}, state(), torn=torn), stack=STACK))
+    monkeypatch.setattr(stack, "READ_SECONDS", 0)
+    run = up(Stacks({"hosts": HOSTS}, state(), torn=torn), stack=STACK)
+    assert "the state of this stack cannot be read: failed to load checkpoint: EOF" in str(run.error)
 
 
 NO_WORKERS = {"hosts": without("gpu-1", "gpu-2", "gpu-3")}

@@ -31,34 +31,41 @@ def from_list(cluster: Mapping[str, Any], roles: Mapping[str, str] = ROLES, **gi
     return {**others, **({"hosts": rest} if rest else {}), "hosts_from": given}
 
 
-class UnknownStackError(grpc.RpcError):  # type: ignore[misc]
-    """The answer of the engine about a stack that its backend does not have."""
+class UnreadStackError(grpc.RpcError):  # type: ignore[misc]
+    """The answer of the engine about a stack that it cannot read."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNKNOWN
 
     def details(self) -> str:
-        return 'invocation of pulumi:pulumi:readStackOutputs returned an error: unknown stack "x"'
+        return f"invocation of pulumi:pulumi:readStackOutputs returned an error: {self.args[0]}"
 
 
 class Stacks:
     """Answers for the functions by which a program reads stacks.
 
     `outputs`: those of STACK. `state`: the hosts that the program's own stack has, each with name, role and
-    address.
+    address. `torn`: how often the state is read while the engine writes it.
     """
 
     def __init__(
-        self, outputs: Mapping[str, Any], state: list[dict[str, Any]], secrets: tuple[str, ...] = ()
+        self,
+        outputs: Mapping[str, Any],
+        state: list[dict[str, Any]],
+        secrets: tuple[str, ...] = (),
+        torn: int = 0,
     ) -> None:
-        self._outputs, self._state, self._secrets = outputs, state, secrets
+        self._outputs, self._state, self._secrets, self._torn = outputs, state, secrets, torn
 
     def __call__(self, args: mocks.MockCallArgs) -> dict[Any, Any]:
         if args.token == "pulumi:pulumi:readStackOutputs":
             if args.args["name"] != STACK:
-                raise UnknownStackError
+                raise UnreadStackError('unknown stack "x"')
             return {"name": STACK, "outputs": dict(self._outputs), "secretOutputNames": [*self._secrets]}
         assert args.token == "pulumi:pulumi:readStackResourceOutputs", args.token
+        if self._torn:
+            self._torn -= 1
+            raise UnreadStackError("failed to load checkpoint: EOF")
         return {
             "name": args.args["stackName"],
             "outputs": {
