@@ -117,11 +117,11 @@ lock:  ## pin every dependency anew (needs uv)
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
 	  --generate-hashes pyproject.toml --extra stack --group build -o requirements.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
-	  --generate-hashes pyproject.toml --extra stack --group dev -c requirements.txt -o requirements-dev.txt
+	  --generate-hashes --group dev -c requirements.txt -o requirements-dev.txt
 
 # Without --no-compile pip compiles all of these packages, most of which are never imported.
-$(VENV)/.ready: requirements-dev.txt pyproject.toml tests/bootstrap.sh
-	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV) requirements-dev.txt --no-compile
+$(VENV)/.ready: requirements.txt requirements-dev.txt pyproject.toml tests/bootstrap.sh
+	@PYTHON=$(PYTHON) ./tests/bootstrap.sh $(VENV) requirements.txt --no-compile -r requirements-dev.txt
 	@touch $(VENV)/.user $@
 
 $(VENV)/.user: requirements.txt pyproject.toml tests/bootstrap.sh
