@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from busbar.finding import STACK, Fix
+from busbar.finding import STACK, Fix, shown
 from busbar.kube.client import ASK_VERIFY
 
 # Texts of the Pulumi engine.
@@ -112,6 +112,7 @@ def _named(text: str) -> str:
             return f"{found['step']}: is not responding ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
+    text = text.replace(f" {STACK} ", f" {shown(STACK)} ")  # A script does not know its stack.
     if found := _CONNECTION_ENDED.search(text):
         return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
     return text
