@@ -50,7 +50,7 @@ prepare_hosts() {
 
 prepare_cluster() {
   [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
-    die "K3s is not running here, so the cluster does not know its configured hosts" "see: journalctl -u k3s; then retry"
+    die "K3s is not running here, so the cluster does not know its configured hosts" "busbar verify STACK; where it finds K3s: journalctl -u k3s"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
   if [[ -d $ETCD_DATA ]]; then
     # Somebody has stopped it; it starts as at the next boot. A restore and a removal disable the unit.

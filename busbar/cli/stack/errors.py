@@ -112,7 +112,7 @@ def _named(text: str) -> str:
             return f"{found['step']}: is not responding ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
-    text = text.replace(f" {STACK} ", f" {shown(STACK)} ")  # A script does not know its stack.
+    text = re.sub(rf"\b{STACK}\b", lambda _: shown(STACK), text)  # A script does not know its stack.
     if found := _CONNECTION_ENDED.search(text):
         return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
     return text

@@ -169,7 +169,7 @@ def test_the_first_bring_up_has_nothing_to_prepare(cluster: Cluster) -> None:
     ("files", "after", "status", "says"),
     [
         # The engine would not run the step again, and the list of an earlier update would stay.
-        ([], "true", 1, "K3s is not running here, so the cluster does not know its configured hosts"),
+        ([], "true", 1, "so the cluster does not know its configured hosts. Fix: busbar verify STACK; "),
         # A replaced server 1 waits for it.
         (
             ["member"],

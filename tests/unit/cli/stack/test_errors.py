@@ -97,9 +97,10 @@ def test_a_failed_script_is_shown_by_what_it_said_and_without_its_command(said: 
 
 def test_the_fix_of_a_script_is_typed_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STACK_SHOWN, "dev --project ../site")
-    said = "busbar: w-2: its Node was deleted. Fix: busbar up STACK --converge w-2"
+    said = "busbar: w-2: its Node was deleted. Fix: busbar verify STACK; or busbar up STACK --converge w-2"
     [reason] = reasons([f"worker-w-2: Process exited with status 1: {COMMAND}\n{said}"], "")
-    assert reason.endswith("Fix: busbar up dev --project ../site --converge w-2")
+    shown = "dev --project ../site"
+    assert reason.endswith(f"Fix: busbar verify {shown}; or busbar up {shown} --converge w-2")
 
 
 def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
