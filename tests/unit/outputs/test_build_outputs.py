@@ -97,16 +97,5 @@ def test_anything_but_a_plain_pass_is_not_a_pass_and_says_why(verdict: Any, reas
     assert out["nccl_reasons"] == [reason]
 
 
-def test_a_pool_that_was_not_measured_has_not_passed() -> None:
-    out = outputs({"a": passing()}, "a", "b")
-    assert out["nccl_reasons"] == ["pool b: no verdict: nothing was measured"]
-
-
-def test_without_validation_the_outputs_say_that_nothing_was_measured() -> None:
-    out = outputs({}, validation={"enabled": False})
-    assert out["nccl_passed"] is False
-    assert out["nccl_reasons"] == ["not measured: validation.enabled is false"]
-
-
 def test_an_update_without_any_outputs_fails() -> None:
     assert CLUSTER.refusal({}, enforce=True) is not None

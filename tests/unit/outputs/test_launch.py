@@ -29,22 +29,43 @@ def launch(pool: dict[str, Any] | None = None, **sections: Any) -> PoolLaunch:
     return ClusterOutputs.from_dict(exported(pool, **sections)).pools["h100"]
 
 
-def test_a_pool_names_its_workers_and_what_each_has() -> None:
-    found = launch()
-    assert found.workers == ("gpu-1", "gpu-2")
-    assert (found.gpus, found.rails, found.rate_gbps, found.gpu_model) == (8, 8, 400, "H100")
+A100 = {"rate_gbps": 200, "gpu_model": "A100"}
+GDRCOPY = {"profile": "a100-ib-8x200-gdrcopy", "memory": "900Gi", "shm_size": "8Gi"}
 
 
-def test_a_pool_says_on_which_machines_it_was_measured() -> None:
-    facts = {"gpu-1": {"machine": "one"}, "gpu-2": {}, "server-1": {"machine": "two"}}
-    assert launch(facts=facts).machines == {"gpu-1": "one"}
-
-
-def test_a_pool_carries_the_resources_taints_and_runtime_class_that_its_pods_need() -> None:
-    found = launch({"taints": [TAINT]})
-    assert found.resources == {"nvidia.com/hostdev": "8"}
-    assert found.taints[0].model_dump() == TAINT
-    assert found.runtime_class == "nvidia"
+@pytest.mark.parametrize(
+    ("pool", "sections", "carried"),
+    [
+        (
+            {},
+            {},
+            {"workers": ["gpu-1", "gpu-2"], "gpus": 8, "rails": 8, "rate_gbps": 400, "gpu_model": "H100"},
+        ),
+        ({"taints": [TAINT]}, {}, {"taints": [TAINT], "runtime_class": "nvidia", "roce": None}),
+        (A100, {"validation": GDRCOPY}, {**GDRCOPY, "host_paths": {"/dev/gdrdrv": "CharDevice"}}),
+        (
+            {"rails": 32, "rate_gbps": 100},
+            {"validation": {"profile": "efa"}},
+            {"resources": {"nvidia.com/hostdev": "32", "hugepages-2Mi": "5120Mi"}},
+        ),
+        (
+            {},
+            {"facts": {"gpu-1": {"machine": "one"}, "server-1": {"machine": "two"}}},
+            {"machines": {"gpu-1": "one"}},
+        ),
+        ({}, {"facts": {"gpu-2": {"nfs_client": False}}}, {"without_nfs": ["gpu-2"]}),
+        (
+            {},
+            {"facts": {"gpu-1": {"roce": ["PFC on"]}, "gpu-2": {"roce": ["PFC off", "PFC on"]}}},
+            {"roce": ["PFC off", "PFC on"]},
+        ),
+    ],
+)
+def test_a_pool_carries_what_a_job_on_its_workers_must_know(
+    pool: dict[str, Any], sections: dict[str, Any], carried: dict[str, Any]
+) -> None:
+    found = launch(pool, **sections).model_dump(mode="json")
+    assert {key: found[key] for key in carried} == carried
 
 
 def test_a_pool_carries_the_nccl_settings_of_its_profile_and_none_of_the_validation_itself() -> None:
@@ -54,19 +75,6 @@ def test_a_pool_carries_the_nccl_settings_of_its_profile_and_none_of_the_validat
     own = {*("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_RUNTIME_CONNECT"), *("NCCL_TOPO_FILE", "OMPI_MCA_pml")}
     given = launch(validation={"profile": "h100-ib-8x400", "env": dict.fromkeys(own, "INFO")}).env
     assert not own & {*env, *given}
-
-
-def test_a_pool_carries_the_profile_what_it_mounts_and_the_memory_that_the_stack_gives() -> None:
-    profile = "a100-ib-8x200-gdrcopy"
-    pool = {"rate_gbps": 200, "gpu_model": "A100"}
-    found = launch(pool, validation={"profile": profile, "memory": "900Gi", "shm_size": "8Gi"})
-    assert (found.profile, found.memory, found.shm_size) == (profile, "900Gi", "8Gi")
-    assert found.host_paths == {"/dev/gdrdrv": "CharDevice"}
-
-
-def test_a_pool_carries_the_huge_pages_that_the_plugin_of_its_profile_needs() -> None:
-    found = launch({"rails": 32, "rate_gbps": 100}, validation={"profile": "efa"})
-    assert found.resources == {"nvidia.com/hostdev": "32", "hugepages-2Mi": "5120Mi"}
 
 
 def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:
@@ -100,13 +108,6 @@ def test_a_pool_names_the_interfaces_of_its_rails_where_preflight_found_them_on_
     assert launch(facts=facts).interfaces == interfaces
 
 
-def test_a_pool_says_what_its_workers_do_with_the_congestion_of_roce_rails() -> None:
-    states = {"gpu-1": ["PFC on"], "gpu-2": ["PFC off", "PFC on"]}
-    facts = {name: {"roce": found} for name, found in states.items()}
-    assert launch(facts=facts).roce == ("PFC off", "PFC on")
-    assert launch().roce is None
-
-
 @pytest.mark.parametrize(
     ("found", "named"),
     [
@@ -125,10 +126,6 @@ def test_a_pool_names_the_rails_of_each_worker_of_which_preflight_has_found_all(
 ) -> None:
     facts = {f"gpu-{i}": {"rails": rails} for i, rails in enumerate(found, 1) if rails}
     assert launch(facts=facts).rail_hcas == named
-
-
-def test_a_pool_names_its_workers_without_an_nfs_client() -> None:
-    assert launch(facts={"gpu-2": {"nfs_client": False}}).without_nfs == ("gpu-2",)
 
 
 def test_the_export_of_the_nfs_server_is_an_output() -> None:

@@ -66,17 +66,13 @@ def test_a_passing_cluster_is_read_typed_and_not_refused() -> None:
 
 
 def test_a_failing_cluster_is_refused_with_its_reasons() -> None:
-    cluster = ClusterOutputs.from_dict(exported(failing("GDRDMA is missing on 3 channels")))
+    outputs = exported(failing("GDRDMA is missing on 3 channels", busbw_gbps=None, fraction=None))
+    cluster = ClusterOutputs.from_dict(outputs)
+    assert ("nccl_busbw_gbps" in outputs, cluster.nccl_busbw_gbps) == (False, None)
     assert cluster.refusal == (
         "cluster site has not passed its NCCL validation (nccl_passed is false):\n"
         "  - GDRDMA is missing on 3 channels"
     )
-
-
-def test_a_number_that_was_not_measured_is_absent_and_read_as_none() -> None:
-    outputs = exported(failing(busbw_gbps=None, fraction=None))
-    assert "nccl_busbw_gbps" not in outputs
-    assert ClusterOutputs.from_dict(outputs).nccl_busbw_gbps is None
 
 
 @pytest.mark.parametrize(
@@ -100,9 +96,7 @@ def test_another_contract_is_refused_before_anything_else_is_read(version: float
         ({"nccl_passed": "false"}, "nccl_passed: Input should be a valid boolean, got 'false'"),
         ({"nccl_passed": 1.0}, "nccl_passed: Input should be a valid boolean, got 1.0"),
         ({"nccl_busbw_gbps": "390"}, "nccl_busbw_gbps: Input should be a valid number, got '390'"),
-        ({"nccl_busbw_gbps": True}, "nccl_busbw_gbps: Input should be a valid number, got True"),
         ({"details": 7.0}, "details is not a JSON object in a JSON string: "),
-        ({"details": "gpu-1"}, "details is not a JSON object in a JSON string: "),
         ({"details": '{"nodes": []}'}, "details is not a JSON object in a JSON string: "),
         ({"details": '"[]"'}, "details is not a JSON object in a JSON string: "),
         (
