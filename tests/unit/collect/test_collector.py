@@ -97,17 +97,18 @@ def check(verdict: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_a_good_run_is_a_pass_and_log_verdict_and_report_are_kept(tmp_path: Path) -> None:
-    said: list[str] = []
-    verdict = run(finished(), spec(tmp_path / "pool"), said=said)
-    assert verdict["verdict"] == "pass", verdict["reasons"]
+    said, api = list[str](), finished()
+    verdict = run(api, spec(tmp_path / "pool"), said=said)
+    assert (verdict["verdict"], api.patched) == ("pass", []), verdict["reasons"]
     assert verdict["schema"] == SCHEMA
     assert verdict["busbw_gbps"] == pytest.approx(2.0, abs=0.01)
     kept = zstandard.ZstdDecompressor().stream_reader((tmp_path / "pool/nccl.log.zst").read_bytes()).read()
     assert kept.decode() == launcher_log.text()
     assert json.loads((tmp_path / "pool/verdict.json").read_text()) == verdict
     assert "<html" in (tmp_path / "pool/report.html").read_text()
-    assert "measuring all_reduce" in said
+    assert said[:2] == ["following the log of nccl-launcher-x", "measuring all_reduce"]
     assert "4 MiB: 2.00 GB/s out of place, 2.00 GB/s in place" in said
+    assert said[-1] == f"pass: 2 GB/s; report: {tmp_path / 'pool/report.html'}"
 
 
 def test_record_and_verdict_are_in_the_cluster_beside_the_log_and_for_the_outputs(tmp_path: Path) -> None:
@@ -277,9 +278,11 @@ def test_without_any_verdict_the_log_is_read_and_a_missing_job_is_unknown(tmp_pa
 
 
 def test_another_expectation_judges_the_same_log_again_and_runs_nothing(tmp_path: Path) -> None:
-    api = finished()
+    said, api = list[str](), finished()
     run(api, spec(tmp_path))
-    stricter = run(api, spec(tmp_path, expected_busbw_gbps=100.0))
+    stricter = run(api, spec(tmp_path, expected_busbw_gbps=100.0), said=said)
+    assert said[0] == "nccl: judging the archived log again"
+    assert said[-len(stricter["reasons"]) :] == [f"  {reason}" for reason in stricter["reasons"]]
     assert stricter["verdict"] == "fail"
     assert check(stricter, "busbw")["status"] == "fail"
     assert len(api.log_queries) == 1
@@ -295,17 +298,11 @@ def test_the_log_of_a_former_job_is_not_taken_for_this_one(tmp_path: Path) -> No
 
 
 def test_a_job_that_failed_is_a_failure_whatever_its_table_says(tmp_path: Path) -> None:
-    verdict = run(finished(launcher_log.text(exit_code=3), condition="Failed"), spec(tmp_path))
-    assert verdict["verdict"] == "fail"
+    api = finished(launcher_log.text(exit_code=3), condition="Failed")
+    verdict = run(api, spec(tmp_path))
+    assert (verdict["verdict"], api.patched) == ("fail", [])
     assert check(verdict, "job")["status"] == "fail"
     assert verdict["reasons"][0] == "job: all_reduce ended with exit code 3; the MPIJob failed: Failed"
-
-
-@pytest.mark.parametrize(("cut", "missing"), [(slice(1, None), "beginning"), (slice(None, -1), "end")])
-def test_a_log_without_its_beginning_or_end_is_not_a_pass(tmp_path: Path, cut: slice, missing: str) -> None:
-    verdict = run(finished("".join(LINES[cut])), spec(tmp_path))
-    assert not verdict["passed"]
-    assert f"the {missing} of the launcher's log is missing" in str(verdict["reasons"])
 
 
 def with_a_gap(log: str) -> Cluster:
@@ -407,13 +404,6 @@ def test_a_verdict_on_part_of_a_log_is_not_final(tmp_path: Path) -> None:
     assert run(api, spec(tmp_path))["verdict"] == "pass"
 
 
-@pytest.mark.parametrize("condition", ["Succeeded", "Failed"])
-def test_a_job_that_has_ended_is_not_suspended(tmp_path: Path, condition: str) -> None:
-    api = finished(condition=condition)
-    run(api, spec(tmp_path))
-    assert api.patched == []
-
-
 def test_a_job_whose_end_nobody_recorded_is_unknown_and_suspended(tmp_path: Path) -> None:
     clock, api = Clock(), finished(condition="Running")
     verdict = run(api, spec(tmp_path), clock)
@@ -440,33 +430,11 @@ def test_what_the_launcher_reports_comes_first_among_the_reasons_of_a_failure(tm
     assert verdict["reasons"][0].startswith("job: no program mpirun on PATH")
 
 
-def test_progress_is_reported_through_a_long_log_without_rows(tmp_path: Path) -> None:
-    said, api = list[str](), finished()
-    line = "2026-01-01T00:00:01.000000000Z " + "x" * 49 + "\n"
-    api.logs = [lambda query: iter([line.encode() * 40_000])]
-    run(api, spec(tmp_path), said=said)
-    told = [line for line in said if line.endswith("of log so far")]
-    assert told == ["20000 lines, 1 MB of log so far", "40000 lines, 2 MB of log so far"]
-
-
 def test_an_api_that_refuses_the_stored_verdict_ends_the_command(tmp_path: Path) -> None:
     api = finished()
     api.failures = [None, ApiError("GET", 403, "forbidden")]
     with pytest.raises(ApiError, match="403"):
         run(api, spec(tmp_path))
-
-
-def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path: Path) -> None:
-    api = finished()
-    first, again, stored = list[str](), list[str](), list[str]()
-    run(api, spec(tmp_path), said=first)
-    assert first[0] == "following the log of nccl-launcher-x"
-    assert first[-1] == f"pass: 2 GB/s; report: {tmp_path / 'report.html'}"
-    stricter = run(api, spec(tmp_path, expected_busbw_gbps=100.0), said=again)
-    assert again[0] == "nccl: judging the archived log again"
-    assert again[-len(stricter["reasons"]) :] == [f"  {reason}" for reason in stricter["reasons"]]
-    run(api, spec(tmp_path), said=stored)
-    assert stored[0].startswith("nccl: ")
 
 
 @pytest.mark.parametrize(
@@ -475,7 +443,6 @@ def test_the_progress_tells_each_step_up_to_the_verdict_and_its_reasons(tmp_path
         ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 0.40 0", True),
         ("[1,0]<stdout>: 8 2 float sum -1 9.1 0.1 0.20 0 9.2 0.3 0.40 0", True),
         ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30", False),
-        ("8 2 float 9.1 0.10 0.20 0 9.2 0.30 0.40", False),
         ("8 2 float sum -1 9.1 0.10 0.20 0 9.2 0.30 oops 0", False),
         ("# Avg bus bandwidth : 0.3", False),
     ],

@@ -10,10 +10,9 @@ import pytest
 from busbar.collect import result
 from busbar.collect.result import KEY, RECORD, Results, after_quarantine, former_result
 from busbar.judge.archive import Record
-from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob
 from busbar.outputs.contract import summarize
-from tests.support.kube_cluster import Cluster
 from tests.support.kube_site import job as configured
 from tests.support.verdicts import passing, unknown
 from tests.unit.fabric.measure.foreign import Foreign
@@ -60,13 +59,6 @@ def test_a_config_map_without_record_and_verdict_is_none(data: Any) -> None:
     api.add(f"{MAPS}/{name}", {"metadata": metadata, "data": data})
     assert Results(api, "ns").read("u-1") is None
     assert Results(api, "ns").all() == []
-
-
-def test_an_api_that_refuses_is_an_error() -> None:
-    api = Cluster()
-    api.failures = [ApiError("GET /", 403, "forbidden")]
-    with pytest.raises(ApiError, match="403"):
-        Results(api, "ns").read("u-1")
 
 
 def test_a_verdict_that_fits_into_no_config_map_is_refused() -> None:
