@@ -1,6 +1,7 @@
 """Three runs of a stage that ran on a real GPU: one H200, nccl-tests 2.19.6, NCCL 2.32.3, over TCP.
 
-Its four nodes are namespaces of one machine, and `tc` has limited the interface of gpu-3 to 3 Gbit/s.
+Its four nodes are namespaces of one machine, and `tc` has limited the interface of gpu-3 to 3 Gbit/s. Lines
+that say nothing about the result are left out.
 """
 
 from __future__ import annotations

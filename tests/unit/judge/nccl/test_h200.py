@@ -36,12 +36,6 @@ def test_a_bandwidth_that_nccl_did_not_measure_is_no_failure() -> None:
     assert "4 peer accesses" in named["nccl-diagnostics-passed"].evidence
 
 
-def test_one_rank_is_no_measurement() -> None:
-    verdict = judge((LOGS / "one-rank.log").read_bytes().splitlines(keepends=True), Expectation())
-    assert (verdict.verdict, verdict.reasons[0].partition(":")[0]) == ("unknown", "ranks")
-    assert verdict.check("warnings").status == "pass"
-
-
 @pytest.mark.parametrize(
     ("name", "cause", "evidence"),
     [
