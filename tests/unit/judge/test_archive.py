@@ -19,36 +19,18 @@ def kept(archive: Archive, lines: list[bytes]) -> None:
         sink.write(zstandard.ZstdCompressor().compress(b"".join(lines)))
 
 
-def lines_of(archive: Archive, job_uid: str) -> list[bytes]:
-    assert archive.complete_log_of == job_uid
-    return list(archive.log_lines())
-
-
-def test_a_whole_log_is_read_back_line_by_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lines", [LINES, [b"one\n", b"two"]], ids=["long", "no newline at its end"])
+def test_a_whole_log_is_read_back_line_by_line(tmp_path: Path, lines: list[bytes]) -> None:
     archive = Archive(tmp_path / "dev" / "h100")
-    kept(archive, LINES)
+    kept(archive, lines)
     archive.mark_complete("u-1")
-    assert lines_of(archive, "u-1") == LINES
-
-
-def test_a_last_line_without_a_newline_is_read_back_as_it_was(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
-    kept(archive, [b"one\n", b"two"])
-    archive.mark_complete("u-1")
-    assert lines_of(archive, "u-1") == [b"one\n", b"two"]
+    assert (archive.complete_log_of, list(archive.log_lines())) == ("u-1", lines)
 
 
 def test_a_log_that_was_not_read_to_its_end_is_not_judged_again(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     kept(archive, LINES)
     assert archive.complete_log_of is None
-
-
-def test_the_log_of_another_job_is_not_judged_again(tmp_path: Path) -> None:
-    archive = Archive(tmp_path)
-    kept(archive, LINES)
-    archive.mark_complete("u-1")
-    assert archive.complete_log_of not in (None, "u-2")
 
 
 def test_a_log_that_was_removed_is_not_judged_again(tmp_path: Path) -> None:

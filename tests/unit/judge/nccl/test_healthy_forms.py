@@ -147,26 +147,6 @@ def test_hosts_of_one_name_leave_no_verdict_where_nccl_counts_more() -> None:
 
 
 @BOUNDED
-@given(st.integers(1, 4), st.integers(4, 40))
-def test_a_fused_device_counts_as_many_rails_as_it_has_ports(ports: int, first: int) -> None:
-    log = []
-    for line in Made().lines():
-        head, via, tail = line.partition("NET/IB/")
-        number, gdr, rest = tail.partition("/GDRDMA")
-        log.append(f"{head}{via}{int(number) + first}{gdr}{rest}" if gdr else line)
-    fused = [
-        f"{host}:40:90 [0] NCCL INFO NET/IB : Made virtual device [{first + device}] name=a+b speed=400000 "
-        f"ndevs={ports} rail=-1 plane=-1"
-        for host in ("worker-0", "worker-1")
-        for device in range(8)
-    ]
-    want = WANT.model_copy(update={"rails": 8 * ports})
-    assert judge([*log[:30], *fused, *log[30:]], want).check("rails").status == "pass"
-    status = judge([*log[:30], *fused[1:], *log[30:]], want).check("rails").status
-    assert status == ("pass" if ports == 1 else "fail")
-
-
-@BOUNDED
 @given(st.integers(0, 4), st.booleans(), st.sampled_from([1.5, 40]))
 def test_an_iteration_that_stalled_leaves_no_verdict(row: int, in_place: bool, factor: float) -> None:
     log = Made().lines()

@@ -83,6 +83,7 @@ def test_tables_over_different_transports_are_mixed_and_an_unknown_one_makes_all
         (printed(DIRECT), {"transport": "socket"}, "fail", "transport.other_edge"),
         (Evidence(), {}, "unknown", "transport.no_evidence"),
         (Evidence(networks=said("IB")), {}, "unknown", "transport.no_edge"),
+        (Evidence(networks=said("Socket")), {"transport": "socket"}, "unknown", "transport.no_edge"),
         (printed({"P2P/CUMEM": 8}), {}, "unknown", "transport.no_edge"),
         (
             printed(DIRECT, net_directions=Counter(send=16, receive=15)),

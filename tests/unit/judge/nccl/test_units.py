@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.units import exact, gbps, rate, share, short
-from tests.unit.judge.nccl.logs import Made
 
 
 @pytest.mark.parametrize(
@@ -34,13 +32,3 @@ def test_a_fraction_far_above_one_is_a_multiple() -> None:
 
 def test_sizes_that_differ_never_read_the_same() -> None:
     assert exact(2**29) == "512 MiB" and exact(2**29 + 4) == "536870916 B" and exact(0) == "0 B"
-
-
-def test_a_configured_expected_value_is_named_as_such() -> None:
-    made = Made()
-    made.peak = 0.7
-    wanted = Expectation(profile="h100-ib-8x400", nodes=2, expected_busbw_gbps=0.02)
-    verdict = judge(made.lines(), wanted)
-    reason = verdict.check("busbw").reason
-    assert "at 8 GiB, 35x the expected 0.02 GB/s (configured); floor 0.018 GB/s" in reason
-    assert verdict.configured and verdict.floor_gbps == 0.018
