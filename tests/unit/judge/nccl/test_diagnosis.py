@@ -87,8 +87,7 @@ def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None
 
 
 @pytest.mark.parametrize(
-    "conditions",
-    [{}, {"contains": ["a"], "codes": ["rails.wrong_count"]}, {"matches": "a"}],
+    "conditions", [{}, {"contains": ["a"], "codes": ["rails.wrong_count"]}, {"matches": "a"}]
 )
 def test_a_rule_has_one_condition_and_a_line_rule_a_text(conditions: dict[str, object]) -> None:
     words = dict.fromkeys(("name", "meaning", "cause", "next"), "x")

@@ -28,12 +28,7 @@ BAD = {
     "two runs of one host each, published as one of two hosts": "h100-ib-8x400",
     "TCP in place of RDMA": "a100-noib",
 }
-REAL_BAD = {
-    "001": "h100-ib-8x400",
-    "075": "roce",
-    "085": "h100-ib-8x400",
-    "027": "a100-noib",
-}
+REAL_BAD = {"001": "h100-ib-8x400", "075": "roce", "085": "h100-ib-8x400", "027": "a100-noib"}
 
 
 def want(profile: str) -> Expectation:

@@ -12,15 +12,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.checks.transport import incomplete
-from busbar.judge.nccl.log.evidence import (
-    EdgeCounts,
-    End,
-    Evidence,
-    Links,
-    Transport,
-    pack,
-    read_transport,
-)
+from busbar.judge.nccl.log.evidence import EdgeCounts, End, Evidence, Links, Transport, pack, read_transport
 from busbar.judge.nccl.log.patterns import EDGE
 from busbar.judge.nccl.log.records import LogLine
 from tests.unit.judge.nccl.tables import MIB, context, row, said, table

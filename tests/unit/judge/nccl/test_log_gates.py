@@ -100,9 +100,7 @@ def test_a_run_that_ended_with_an_error_did_not_hang(
 ) -> None:
     check = source(
         gates_of(
-            dangling=Preamble(ranks=[LAST]),
-            known_lines=lines,
-            evidence=Evidence(test_failures=failures),
+            dangling=Preamble(ranks=[LAST]), known_lines=lines, evidence=Evidence(test_failures=failures)
         )
     )
     assert check.code == ("source.ended_with_error" if line else "source.ends_after_device_list")
@@ -116,11 +114,7 @@ def test_each_wanted_collective_has_a_table() -> None:
     for others, code, reason in (
         ([], "collective.no_table", "no table of broadcast, nor of another collective"),
         ([Run(Preamble(), 20)], "collective.no_table", "no table of broadcast, nor of another collective"),
-        (
-            [named("all_reduce_perf")],
-            "collective.missing",
-            "no table of broadcast; the log has: all_reduce",
-        ),
+        ([named("all_reduce_perf")], "collective.missing", "no table of broadcast; the log has: all_reduce"),
         ([named("my_own")], "collective.missing", "no table of broadcast; the log has: an unknown one"),
     ):
         found = gates_of(*others)

@@ -107,10 +107,7 @@ def test_one_line_that_cannot_be_read_is_enough_to_doubt_a_log(name: str) -> Non
         ("# Avg bus bandwidth    : 1.5", "completeness.after_summary"),
         ("# Out of bounds values : 7 FAILED", "completeness.after_summary"),
         (next(line for line in HEALTHY if line.lstrip()[:1].isdigit()), "completeness.repeated_rows"),
-        (
-            "    4096    1024    float     sum      -1    1.00    4.10    7.68      0",
-            "completeness.damaged",
-        ),
+        ("    4096    1024    float     sum      -1    1.00    4.10    7.68      0", "completeness.damaged"),
         # quoted by a text behind the table
         (next(line for line in HEALTHY if line.startswith("# Avg")), "completeness.complete"),
     ],

@@ -15,14 +15,7 @@ from busbar import __version__
 from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.checks.context import FIX
 from busbar.judge.nccl.report.html import Origin, render_html
-from busbar.judge.nccl.report.svg import (
-    LEFT,
-    RIGHT,
-    Scale,
-    curve_svg,
-    spread,
-    steps,
-)
+from busbar.judge.nccl.report.svg import LEFT, RIGHT, Scale, curve_svg, spread, steps
 from busbar.judge.nccl.report.terminal import first_cause
 from busbar.judge.nccl.verdict import CollectiveResult
 from tests.unit.judge.nccl.logs import Made

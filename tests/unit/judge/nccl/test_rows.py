@@ -10,13 +10,7 @@ from busbar.judge.nccl.log.records import Banner
 from tests.unit.judge.nccl.tables import AT, MIB, context, measurement, row, table
 
 # 1 MiB in 2.1 us as printed: the program measured 2.05 to 2.15 us, which is 487.7 to 511.5 GB/s
-ROUNDED = [
-    ("487.71", False),
-    ("511.50", False),
-    ("487.60", True),
-    ("511.60", True),
-    ("-499.32", True),
-]
+ROUNDED = [("487.71", False), ("511.50", False), ("487.60", True), ("511.60", True), ("-499.32", True)]
 
 
 @pytest.mark.parametrize(("algbw", "expected"), ROUNDED)

@@ -93,11 +93,7 @@ def set_on(*hosts: str) -> Evidence:
         (Evidence(**SET), {}, "topology-file.not_required"),
         (Evidence(**SET), {"topology_file": "/opt/topo.xml"}, "topology-file.set"),
         (Evidence(**SET), {"topology_file": "/opt/other.xml"}, "topology-file.other"),
-        (
-            Evidence(**SET, topology_failed=said("/opt/topo.xml", 4)),
-            {},
-            "topology-file.not_opened",
-        ),
+        (Evidence(**SET, topology_failed=said("/opt/topo.xml", 4)), {}, "topology-file.not_opened"),
         (Evidence(), {"topology_file": "/opt/topo.xml"}, "topology-file.not_printed"),
         (
             Evidence(environment=said("NCCL_DEBUG", 2)),
@@ -105,16 +101,8 @@ def set_on(*hosts: str) -> Evidence:
             "topology-file.not_set",
         ),
         # one of the two hosts of the device list does not say it
-        (
-            set_on("worker-0.local"),
-            {"topology_file": "/opt/topo.xml"},
-            "topology-file.not_printed",
-        ),
-        (
-            set_on("worker-0", "worker-1"),
-            {"topology_file": "/opt/topo.xml"},
-            "topology-file.set",
-        ),
+        (set_on("worker-0.local"), {"topology_file": "/opt/topo.xml"}, "topology-file.not_printed"),
+        (set_on("worker-0", "worker-1"), {"topology_file": "/opt/topo.xml"}, "topology-file.set"),
     ],
 )
 def test_the_topology_file_is_the_expected_one_and_could_be_opened(
@@ -307,10 +295,7 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
                 "facts": {"NCCL_TOPO_FILE": {"/a.xml": {"worker-0"}, "/b.xml": {"worker-0"}}},
             },
         ),
-        (
-            ["Using network IB", "Assigned NET plugin Socket to comm"],
-            {"networks": {"IB": 1, "Socket": 2}},
-        ),
+        (["Using network IB", "Assigned NET plugin Socket to comm"], {"networks": {"IB": 1, "Socket": 2}}),
     ],
 )
 def test_what_processes_of_a_host_print_is_put_together(messages: list[str], facts: dict[str, Any]) -> None:

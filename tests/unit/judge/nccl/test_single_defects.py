@@ -25,13 +25,7 @@ def changed(pattern: str, new: str, only: str = "") -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("columns", "why"),
-    [
-        (r"none      -1", "redop none"),
-        (r" sum       0", "root 0"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "why"), [(r"none      -1", "redop none"), (r" sum       0", "root 0")])
 def test_the_columns_of_a_table_are_those_of_the_collective_that_is_named(columns: str, why: str) -> None:
     check = judge(changed(r" sum      -1", columns), WANT).check("collective")
     assert (check.status, check.code) == ("unknown", "collective.uncertain")

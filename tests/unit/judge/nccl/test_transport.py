@@ -85,12 +85,7 @@ def test_tables_over_different_transports_are_mixed_and_an_unknown_one_makes_all
         (Evidence(networks=said("IB")), {}, "unknown", "transport.no_edge"),
         (Evidence(networks=said("Socket")), {"transport": "socket"}, "unknown", "transport.no_edge"),
         (printed({"P2P/CUMEM": 8}), {}, "unknown", "transport.no_edge"),
-        (
-            printed(DIRECT, net_directions=Counter(send=16, receive=15)),
-            {},
-            "unknown",
-            "transport.one_sided",
-        ),
+        (printed(DIRECT, net_directions=Counter(send=16, receive=15)), {}, "unknown", "transport.one_sided"),
         (printed(DIRECT, unread_edges=said("via NET/?")), {}, "unknown", "transport.unread_edge"),
         (printed(DIRECT, lost={"edges"}), {}, "unknown", "transport.unread_edge"),
         (printed(DIRECT, lost={"warnings"}), {}, "pass", "transport.as_expected"),
