@@ -1,10 +1,11 @@
-"""Verdicts as busbar.judge.nccl.verdict writes them."""
+"""Verdicts as busbar.judge.nccl.verdict writes them, and the records of their measurements."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from busbar import __version__
+from busbar.judge.archive import Record
 from busbar.judge.nccl.expected import JUDGE
 
 
@@ -72,3 +73,10 @@ def unknown(reason: str = "the launcher never started") -> dict[str, Any]:
         "transport": "unknown",
         "checks": [],
     }
+
+
+def record(number: int = 1, *nodes: str, **more: Any) -> Record:
+    """The record of the NUMBER-th measurement of a pool: that of an update, a second after the one before."""
+    about = {"pool": "h100", "kind": "update", "folder": ".busbar/site/h100", "nodes": nodes, **more}
+    at = f"2026-11-23T01:02:{number:02}Z"
+    return Record.model_validate({"job_uid": f"u-{number}", "measured_at": at, "expectation": {}, **about})

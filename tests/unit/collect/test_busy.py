@@ -12,14 +12,13 @@ from busbar.collect.busy import Kept, WhenBusy, holders
 from busbar.collect.jobwatch import JobWatch
 from busbar.collect.result import KEY, RECORD
 from busbar.collect.watch import Unreachable
-from busbar.judge.archive import Record
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube.client import JsonObject
 from busbar.kube.wait import Deadline
 from busbar.manifests import mpijob
 from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
 from tests.support.kube_site import job as configured
-from tests.support.verdicts import passing, unknown
+from tests.support.verdicts import passing, record, unknown
 from tests.unit.fabric.measure.foreign import gpu_node, holder
 
 NODES = configured().nodes
@@ -93,16 +92,7 @@ class Site(Cluster):
     def record(self, *nodes: str, verdict: dict[str, Any] | None = None) -> None:
         """A record of an update, newer than those before, on these Nodes."""
         number = len(self.objects[self.maps]) + 1
-        record = Record(
-            job_uid=f"u-{number}",
-            pool="h100",
-            kind="update",
-            folder="",
-            nodes=nodes,
-            measured_at=f"2026-11-23T01:02:{number:02}Z",
-            expectation={},
-        )
-        data = {RECORD: record.model_dump_json(), KEY: json.dumps(verdict or passing())}
+        data = {RECORD: record(number, *nodes).model_dump_json(), KEY: json.dumps(verdict or passing())}
         self.objects[self.maps].append({"metadata": {"name": f"record-{number}"}, "data": data})
 
 
@@ -336,10 +326,3 @@ def test_an_api_that_does_not_answer_says_nothing_about_the_gpus() -> None:
     site.failures = [unreachable()] * 1000
     with pytest.raises(Unreachable):
         watch.log()
-
-
-def test_the_policy_travels_in_an_annotation_of_the_job() -> None:
-    for policy in (WAIT, KEEP):
-        assert WhenBusy.read(policy.annotations) == policy
-    assert WhenBusy.read({}) is None
-    assert json.loads(WAIT.annotations["busbar/when-busy"]) == {"deadline_seconds": 3600, "keep": False}

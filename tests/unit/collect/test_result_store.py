@@ -14,17 +14,11 @@ from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob
 from busbar.outputs.contract import summarize
 from tests.support.kube_site import job as configured
-from tests.support.verdicts import passing, unknown
+from tests.support.verdicts import passing, record, unknown
 from tests.unit.fabric.measure.foreign import Foreign
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
 ALL = ("worker-1", "worker-2", "worker-3", "worker-4")
-
-
-def record(number: int = 1, *nodes: str, **more: Any) -> Record:
-    about = {"pool": "h100", "kind": "update", "folder": ".busbar/site/h100", "nodes": nodes, **more}
-    at = f"2026-11-23T01:02:{number:02}Z"
-    return Record.model_validate({"job_uid": f"u-{number}", "measured_at": at, "expectation": {}, **about})
 
 
 def job() -> JsonObject:

@@ -10,13 +10,12 @@ import pytest
 
 from busbar.collect.spec import collect_spec, settings_of
 from busbar.config import load
-from busbar.judge.archive import Record
 from busbar.manifests import mpijob
 from busbar.outputs import ClusterOutputs, build_outputs
 from busbar.outputs.contract import current_result, read_result, summarize
 from tests.support import kube_site
 from tests.support.clusters import site
-from tests.support.verdicts import failing, passing, unknown
+from tests.support.verdicts import failing, passing, record, unknown
 
 PRINTED = json.dumps(summarize(passing(), config_map="ns/x"))
 
@@ -31,16 +30,7 @@ class Update:
         spec = collect_spec(cluster.validation, job, name, folder=str(folder))
         settings = settings_of(manifest, spec["expectation"], job.iterations, job.warmup)
         self.result = current_result(printed, settings, job.nodes)
-        self.record = Record(
-            job_uid="u-1",
-            pool="h100",
-            kind="update",
-            folder=str(folder),
-            nodes=job.nodes,
-            measured_at="2026-11-23T01:02:03Z",
-            settings=dict(settings),
-            expectation=spec["expectation"],
-        )
+        self.record = record(3, *job.nodes, settings=dict(settings), expectation=spec["expectation"])
 
     def kept(self, verdict: dict[str, Any] | None = None) -> str:
         """What the collector of a later update prints where the verdict of this one stays."""

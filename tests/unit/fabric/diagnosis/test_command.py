@@ -180,11 +180,6 @@ def test_named_workers_may_be_in_quarantine_and_others_may_not(
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (
-            ApiError("GET /api/v1/nodes", 403, "forbidden"),
-            2,
-            "no verdict: GET /api/v1/nodes: HTTP 403: forbidden",
-        ),
         (Unreachable("no route to host"), 2, "no verdict: no route to host"),
         (Interrupted(15), 143, "interrupted. What is known is kept: busbar diagnose prod continues"),
     ],

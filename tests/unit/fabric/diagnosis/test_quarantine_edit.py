@@ -9,7 +9,6 @@ import yaml
 
 from busbar.config import ConfigError
 from busbar.fabric.diagnosis.quarantine import edit
-from tests.support.clusters import site
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLE = (ROOT / "Pulumi.h100.example.yaml").read_text()
@@ -115,11 +114,6 @@ def test_keys_that_workers_share_are_left_to_a_person() -> None:
         with pytest.raises(ConfigError, match=rf"hosts.workers \({worker}\).quarantine: .*edit it by hand"):
             edit(shared, worker, None)
     assert quarantines(edit(shared, "gpu-2", "slow")) == {"gpu-1": "fan", "gpu-2": "slow"}
-
-
-def test_a_file_that_a_program_wrote_is_edited_too() -> None:
-    text = yaml.safe_dump({"config": {"busbar:cluster": site(workers={"h100": 3})}})
-    assert quarantines(edit(text, "gpu-3", "slow")) == {"gpu-3": "slow"}
 
 
 LISTED = """\

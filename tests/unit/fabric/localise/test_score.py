@@ -153,13 +153,6 @@ def test_where_every_pair_is_slow_it_is_the_settings_and_no_node_is_named(count:
     assert found.healthy == ()
 
 
-def test_of_three_nodes_the_slow_one_is_found() -> None:
-    fabric = Fabric.of(3)
-    fabric.nodes["su0-1"] = 0.6
-    for seed in range(10):
-        assert named(fabric.diagnose(seed=seed)) == [("node", ("su0-1",), ())]
-
-
 def test_without_anything_to_compare_with_nothing_is_named_and_nothing_is_healthy() -> None:
     fabric = Fabric.of(2)
     fabric.nodes["su0-1"] = 0.6

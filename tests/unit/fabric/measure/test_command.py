@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from busbar.fabric.measure import Request, plan, read_facts
-from busbar.fabric.measure.run import UNTIL, Interrupted, latest_end
+from busbar.fabric.measure.run import UNTIL, latest_end
 from busbar.kube import wait
 from busbar.kube.client import ApiError
 from tests.support.cli import busbar
@@ -89,12 +89,6 @@ def test_a_cluster_that_is_busy_ends_with_2_and_the_pods(cluster: Foreign) -> No
     assert "no verdict: gpu-1: 0 of 1 nvidia.com/gpu are free, held by ml/train-0 (1)." in done.stderr
 
 
-def test_an_api_that_refuses_ends_with_2(cluster: Foreign) -> None:
-    cluster.failures = [ApiError("GET /api/v1/nodes", 403, "forbidden")]
-    done = measured()
-    assert (done.exit_code, "no verdict: GET /api/v1/nodes: HTTP 403: forbidden" in done.stderr) == (2, True)
-
-
 def third(cluster: Foreign) -> None:
     """A third Node that cannot be measured."""
     cluster.objects["/api/v1/nodes/gpu-3"] = gpu_node("gpu-3", gpus=1, product="", cordoned=True)
@@ -170,17 +164,6 @@ def test_bad_usage_ends_with_64_and_what_is_expected(
     assert done.exit_code == 64, done.output
     assert complaint in " ".join(done.stderr.replace("│", " ").split())
     assert cluster.created == []
-
-
-@pytest.mark.parametrize(("signal", "code"), [(KeyboardInterrupt(), 130), (Interrupted(15), 143)])
-def test_a_signal_ends_it_with_the_exit_code_of_a_shell(
-    signal: BaseException, code: int, cluster: Foreign, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: str, **__: str) -> Any:
-        raise signal
-
-    monkeypatch.setattr(cluster, "list", interrupted)
-    assert measured().exit_code == code
 
 
 def test_a_kubeconfig_or_a_context_that_is_not_there_is_bad_usage(tmp_path: Path) -> None:

@@ -341,13 +341,6 @@ def test_all_that_keeps_the_job_from_running_is_said_at_once() -> None:
     ]
 
 
-def test_many_findings_are_cut() -> None:
-    cluster = Foreign(*(gpu_node(f"gpu-{i}") for i in range(20)))
-    for i in range(20):
-        cluster.hold(holder(f"gpu-{i}", f"train-{i}", 8))
-    assert refused(cluster)[-1] == "... and 8 more"
-
-
 @pytest.mark.parametrize(
     ("product", "settings", "level"),
     [

@@ -112,17 +112,6 @@ def test_a_run_after_an_update_has_another_kind_and_changes_nothing(
     assert (last.run.record.kind, last.changes) == (kind, ("gpu none -> H100",))
 
 
-def test_a_job_that_is_no_update_or_has_no_verdict_of_busbar_is_no_record(cluster: Foreign) -> None:
-    made = plan_pool(read_facts(cluster, None), stack(), "h100", "run-1")
-    cluster.create(JOBS, made.objects({})[-1][1])
-    manifest, _ = job_of(stack(run=2))
-    cluster.create(JOBS, manifest)
-    labels = {"busbar/job": manifest["metadata"]["name"]}
-    theirs = {"metadata": {"name": "theirs", "labels": labels}, "data": {"verdict.json": "{}"}}
-    cluster.add(f"{MAPS}/theirs", theirs)
-    assert read_cluster(cluster, NAMESPACE) == []
-
-
 def test_a_line_that_is_no_measurement_is_named_with_its_file(cluster: Foreign) -> None:
     collected(cluster, *job_of(stack()))
     measured = Results(cluster, NAMESPACE).all()[0]
