@@ -18,7 +18,6 @@ Luck = Callable[[Group], float | None]
 
 
 def exactly(group: Group) -> float | None:
-    """A measurement without noise."""
     return 1.0
 
 
@@ -53,7 +52,6 @@ class Fabric:
 
     @property
     def names(self) -> list[str]:
-        """The nodes."""
         return list(self.places)
 
     def busbw(self, group: Group) -> float:
@@ -69,7 +67,6 @@ class Fabric:
         return EXPECTED[group.kind] * min(shares)
 
     def run(self, groups: tuple[Group, ...], luck: Luck = exactly) -> dict[Group, float | None]:
-        """The results of a stage."""
         found: dict[Group, float | None] = {}
         for group in groups:
             share = luck(group)
@@ -85,7 +82,6 @@ class Fabric:
         seed: int = 0,
         rails: int = RAILS,
     ) -> Known:
-        """What is known when this stage has run."""
         known = Known({}, expected)
         for stage in STAGES[: STAGES.index(last) + 1]:
             while groups := plan(stage, self.names, self.places, known, rails=rails, seed=seed):
@@ -100,7 +96,6 @@ class Fabric:
         seed: int = 0,
         rails: int = RAILS,
     ) -> Findings:
-        """What all three stages find."""
         known = self.known_after("C", luck=luck, expected=expected, seed=seed, rails=rails)
         return score(known, self.places)
 

@@ -25,7 +25,6 @@ class Right(NamedTuple):
 
 
 def rights_of(role: Mapping[str, Any]) -> Iterator[Right]:
-    """What a Role or a ClusterRole allows."""
     namespace = role["metadata"].get("namespace", "")
     for rule in role["rules"]:
         for group in rule["apiGroups"]:

@@ -47,7 +47,6 @@ def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """What is stored of a run."""
     result = run.result.model_dump(mode="json", exclude_none=True)
     return {**result, "format": FORMAT, "record": run.record.model_dump(mode="json")}
 

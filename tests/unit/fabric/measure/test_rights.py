@@ -21,7 +21,6 @@ OWN_NAMESPACE = {"create", "get", "list", "delete"}
 
 
 def documented() -> Iterator[Right]:
-    """The rights of the roles that the page has to be copied."""
     [text] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     roles = [each for each in yaml.safe_load_all(text) if each["kind"] in ("Role", "ClusterRole")]
     for role in roles:

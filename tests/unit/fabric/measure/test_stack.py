@@ -42,7 +42,6 @@ def refused(cluster: Foreign, found: Inventory, **asked: Any) -> list[str]:
 
 
 def problem(cluster: Foreign, found: Inventory, **asked: Any) -> str:
-    """The only one."""
     count, text = refused(cluster, found, **asked)
     assert count.startswith("1 of 3 workers cannot be measured now. Fix: repair")
     return text

@@ -52,16 +52,13 @@ EVERY = each(GOOD, REAL_GOOD)
 def base(name: str) -> tuple[str, ...]:
     """Lines of a log: the small one, one of made/cases, or a real one."""
     if name == "made":
-        small = Made()
-        small.communicator = True
-        return tuple(small.lines())
+        return tuple(Made(communicator=True).lines())
     if name in cases():
         return tuple(Log(cases()[name]).lines)
     return tuple(shared.log(name).read_text("utf-8", "replace").splitlines())
 
 
 def edges(lines: list[str]) -> list[int]:
-    """Positions of the edges between hosts."""
     return [i for i, line in enumerate(lines) if EDGE.search(line)]
 
 

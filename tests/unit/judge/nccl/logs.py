@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from busbar.judge.nccl.log.records import Stage
 from tests.unit.judge.nccl.made import nccl
@@ -11,6 +12,7 @@ from tests.unit.judge.nccl.made.nccl_tests import Printer
 from tests.unit.judge.nccl.made.spec import Hosts, Nccl, Program
 
 
+@dataclass
 class Made:
     """A log as two hosts of eight H100 print it; every part can be changed before `lines`.
 
@@ -18,15 +20,20 @@ class Made:
     `ranks` is what busbw is computed with (None: all that are listed), `info` lines among NCCL's messages.
     """
 
-    def __init__(self) -> None:
-        self.hosts, self.gpus = ["worker-0", "worker-1"], 8
-        self.low, self.high = 2**29, 2**33
-        self.peak, self.name = 390.0, "all_reduce"
-        self.network, self.gdr, self.devices = "IB", True, 8
-        self.wrong, self.gpu = "0", "NVIDIA H100 80GB HBM3"
-        self.info: list[str] = []
-        self.ranks: int | None = None
-        self.communicator = False
+    hosts: list[str] = field(default_factory=lambda: ["worker-0", "worker-1"])
+    gpus: int = 8
+    gpu: str = "NVIDIA H100 80GB HBM3"
+    low: int = 2**29
+    high: int = 2**33
+    peak: float = 390.0
+    name: str = "all_reduce"
+    network: str = "IB"
+    gdr: bool = True
+    devices: int = 8
+    wrong: str = "0"
+    info: list[str] = field(default_factory=list)
+    ranks: int | None = None
+    communicator: bool = False
 
     def lines(self) -> list[str]:
         """All lines, without their ends."""

@@ -18,7 +18,6 @@ LINE = LogLine("", 9, "as printed")
 def measurement(
     time: str = "100.0", algbw: str = "1.00", busbw: str = "1.00", wrong: str = "0"
 ) -> Measurement:
-    """One half of a row, as printed."""
     return Measurement(time, algbw, busbw, wrong)
 
 

@@ -18,7 +18,6 @@ ENV = said("NCCL_DEBUG=INFO")
 
 
 def hosts(number: int) -> System:
-    """So many hosts whose NVSwitch does not reduce."""
     return System("A100", number, 8, 8, 200.0, 300.0)
 
 
@@ -110,8 +109,7 @@ def test_a_ring_on_two_hosts_with_nvswitch_passes_only_where_a_ring_is_known() -
 
 
 def test_a_log_that_says_ring_is_held_against_a_ring() -> None:
-    made = Made()
-    lines = list(made.lines())
+    lines = list(Made().lines())
     want = Expectation(profile="h100-coreweave", nodes=2)
     assert judge(lines, want).check("busbw").status == "unknown"
     ring = "worker-0:40:90 [0] NCCL INFO NCCL_ALGO set by environment to RING"

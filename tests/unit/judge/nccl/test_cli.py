@@ -127,9 +127,9 @@ def test_a_log_without_a_table_has_no_picture_but_a_verdict(tmp_path: Path) -> N
 
 
 def test_text_of_a_log_cannot_become_markup(tmp_path: Path) -> None:
-    made = Made()
-    made.info = ["worker-0:1:1 [0] x.cc:1 NCCL WARN <script>alert(1)</script>"]
-    made.hosts = ["worker-0", "<b>worker"]
+    made = Made(
+        info=["worker-0:1:1 [0] x.cc:1 NCCL WARN <script>alert(1)</script>"], hosts=["worker-0", "<b>worker"]
+    )
     path, page = tmp_path / "bad.log", tmp_path / "bad.html"
     path.write_text("\n".join(made.lines()))
     busbar("check", str(path), *PROFILE, "--html", str(page))
@@ -197,8 +197,7 @@ def check(*arguments: str) -> tuple[int, str]:
 @pytest.fixture
 def logs(tmp_path: Path) -> list[str]:
     """A log that passes, one without evidence, one that fails."""
-    slow = Made()
-    slow.peak = 100.0
+    slow = Made(peak=100.0)
     texts = [Made().lines(), [x for x in Made().lines() if "NCCL" not in x], slow.lines()]
     for name, text in zip("abc", texts, strict=True):
         (tmp_path / f"{name}.log").write_text("\n".join(text))

@@ -26,8 +26,7 @@ SMALL = [s for s in SIZES[6:] if s < 2**26]
 
 def changed(factors: dict[tuple[int, int], float], latency_us: float = 30.0) -> list[str]:
     """A log of 1 KiB to 8 GiB whose bandwidth follows a latency, multiplied by FACTORS of (size, half)."""
-    made = Made()
-    made.low, made.high = SIZES[0], SIZES[-1]
+    made = Made(low=SIZES[0], high=SIZES[-1])
     out, speeds = [], []
     for line in made.lines():
         words = line.split()

@@ -158,8 +158,7 @@ def test_a_text_that_no_rule_knows_changes_nothing(stage: Stage) -> None:
 
 
 def test_the_probes_of_a_second_program_are_not_behind_a_table() -> None:
-    made = Made()
-    made.info = [PROCESS + "misc/cudawrap.cc:95 -> 3", PROCESS + "NET/New : Failed to do 7"]
+    made = Made(info=[PROCESS + "misc/cudawrap.cc:95 -> 3", PROCESS + "NET/New : Failed to do 7"])
     assert judge([*Made().lines(), *made.lines()], WANT).check("warnings").status == "pass"
 
 

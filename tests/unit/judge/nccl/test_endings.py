@@ -180,9 +180,7 @@ def test_what_only_resembles_an_end_changes_nothing(at: int) -> None:
 
 
 def test_the_name_of_a_host_is_no_end() -> None:
-    made = Made()
-    made.hosts = ["dead-node-0", "killed-worker-1"]
-    assert judge(made.lines(), WANT).reasons == []
+    assert judge(Made(hosts=["dead-node-0", "killed-worker-1"]).lines(), WANT).reasons == []
 
 
 RETRIED = st.sampled_from(

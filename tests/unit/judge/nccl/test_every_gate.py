@@ -20,11 +20,7 @@ HEAD = "worker-1:40:90 [3] NCCL"
 
 
 def of(want: Expectation = WANT, **changes: Any) -> Verdict:
-    """On a healthy log, printed with these changes."""
-    made = Made()
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return judge(made.lines(), want)
+    return judge(Made(**changes).lines(), want)
 
 
 def lacking(*words: str, want: Expectation = WANT) -> Verdict:

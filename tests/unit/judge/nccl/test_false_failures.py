@@ -38,8 +38,7 @@ def test_a_test_that_ended_with_an_error_did_not_hang(rule: Rule) -> None:
     top=st.integers(3, 14), name=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
 )
 def test_a_table_of_latencies_is_not_a_table_of_one_rank(top: int, name: str) -> None:
-    made = Made()
-    made.name, made.low, made.high, made.peak = name, 2**12, 2 ** (top + 10), 0.01
+    made = Made(name=name, low=2**12, high=2 ** (top + 10), peak=0.01)
     log = [line for line in made.lines() if not line.startswith("#  Rank")]
     verdict = judge(log, WANT)
     assert verdict.check("ranks").code != "ranks.one"
@@ -158,8 +157,7 @@ def test_an_excerpt_is_not_said_to_miss_a_rail(first: int, last: int) -> None:
 
 
 def test_the_model_of_the_gpu_is_that_of_the_device_list() -> None:
-    made = Made()
-    made.hosts, made.peak = ["worker-0"], 400.0
+    made = Made(hosts=["worker-0"], peak=400.0)
     verdict = judge(made.lines(), Expectation())
     assert verdict.expected_gbps == 481.0 and verdict.expectation["gpu"] == "H100"
     made.gpu = "NVIDIA H100 PCIe"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -77,17 +78,19 @@ def test_what_explains_a_failure_stands_before_it(each: Rule) -> None:
 
 
 def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
-    made = Made()
-    made.network, made.gdr, made.peak = "Socket", False, 3.0
-    made.info = [line_of(rule("rdma-device-forbidden")), line_of(rule("no-rdma-device"))]
+    made = Made(
+        network="Socket",
+        gdr=False,
+        peak=3.0,
+        info=[line_of(rule("rdma-device-forbidden")), line_of(rule("no-rdma-device"))],
+    )
     found = judge(made.lines(), WANT).diagnoses
     assert [d.name for d in found][:3] == ["rdma-device-forbidden", "no-rdma-device", "socket-fallback"]
     assert [d.role for d in found] == ["first-cause", *["echo"] * (len(found) - 1)]
 
 
 def test_a_log_that_passes_has_no_first_cause() -> None:
-    made = Made()
-    made.info = [line_of(rule("nccl-diagnostics-not-measured")), line_of(rule("rails-crossed"))]
+    made = Made(info=[line_of(rule("nccl-diagnostics-not-measured")), line_of(rule("rails-crossed"))])
     verdict = judge(made.lines(), WANT)
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
 
@@ -155,8 +158,7 @@ def test_a_cause_that_a_line_of_its_host_refutes_is_not_named(each: Rule, other:
 )
 @pytest.mark.parametrize("want", [WANT, Expectation(nodes=2)])
 def test_a_module_that_the_log_shows_is_not_blamed(said: str, left: str, want: Expectation) -> None:
-    made = Made()
-    made.gdr = False
+    made = Made(gdr=False)
     name = "no-gpudirect" if want.transport else "edges-without-gpudirect"
     assert "is not loaded and DMA-BUF is not available" in cause_of(name, made.lines(), want)
     made.info = [f"worker-0:40:40 [0] {said}"]
@@ -180,20 +182,14 @@ def test_a_hang_behind_the_bootstrap_is_not_blamed_on_its_interface() -> None:
         ({}, ""),
     ],
 )
-def test_without_a_profile_the_first_cause_is_what_the_log_shows(
-    change: dict[str, object], name: str
-) -> None:
-    made = Made()
-    for key, value in change.items():
-        setattr(made, key, value)
-    found = judge(made.lines(), Expectation(nodes=2)).diagnoses
+def test_without_a_profile_the_first_cause_is_what_the_log_shows(change: dict[str, Any], name: str) -> None:
+    found = judge(Made(**change).lines(), Expectation(nodes=2)).diagnoses
     assert [d.name for d in found if d.role == "first-cause"] == ([name] if name else [])
 
 
 @pytest.mark.parametrize("want", [WANT, Expectation(nodes=2)])
 def test_what_a_library_says_of_gpudirect_comes_before_edges_without_it(want: Expectation) -> None:
-    made = Made()
-    made.gdr = False
+    made = Made(gdr=False)
     said = "NCCL INFO NET/OFI Could not disable CUDA API usage for HMEM, disabling GDR"
     made.info = [f"worker-0:40:40 [0] {said}"]
     first, second = judge(made.lines(), want).diagnoses
@@ -289,9 +285,7 @@ def test_a_warning_is_the_cause_of_what_only_says_that_something_failed(
 
 
 def test_a_warning_is_no_cause_where_rows_were_measured_and_nothing_failed() -> None:
-    made = Made()
-    made.info = [WARNING]
-    assert not judge(made.lines(), WANT).diagnoses
+    assert not judge(Made(info=[WARNING]).lines(), WANT).diagnoses
 
 
 # Without the name of the host and what else stands before the source or the word WARN.

@@ -20,9 +20,7 @@ WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 def judged(*info: str) -> Verdict:
     """The verdict on a healthy log in which NCCL also says INFO."""
-    made = Made()
-    made.info = list(info)
-    return judge(made.lines(), WANT)
+    return judge(Made(info=list(info)).lines(), WANT)
 
 
 def test_a_good_log_passes_every_required_gate() -> None:
@@ -50,8 +48,7 @@ def test_a_log_of_a_system_that_was_not_given_asks_for_it() -> None:
 
 
 def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
-    second = Made()
-    second.name = "all_gather"
+    second = Made(name="all_gather")
     want = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce", "all_gather"])
     verdict = judge([*Made().lines(), *second.lines()], want)
     assert verdict.verdict == "pass", verdict.reasons
@@ -63,10 +60,8 @@ def test_several_collectives_in_one_log_are_judged_one_by_one() -> None:
 
 
 def test_wrong_data_in_a_collective_that_was_not_asked_for_fail() -> None:
-    other = Made()
-    other.name, other.wrong = "all_gather", "3"
     want = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce"])
-    verdict = judge([*Made().lines(), *other.lines()], want)
+    verdict = judge([*Made().lines(), *Made(name="all_gather", wrong="3").lines()], want)
     assert (verdict.verdict, verdict.check("correctness").status) == ("fail", "fail")
 
 

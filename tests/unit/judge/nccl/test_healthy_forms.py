@@ -170,8 +170,7 @@ def cycles(*peaks: float) -> Verdict:
     """A log in which the size sweep runs once for each of PEAKS."""
     log, sweeps = Made().lines(), []
     for peak in peaks:
-        made = Made()
-        made.peak = peak
+        made = Made(peak=peak)
         sweeps.append([line for line in made.lines() if line.lstrip()[:1].isdigit()])
     rows = [row for sweep in sweeps for row in sweep]
     first = next(i for i, line in enumerate(log) if line.lstrip()[:1].isdigit())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ HEAD = "worker-{}:4{}:90 [{}] NCCL INFO "
 OF_HOSTS = [fact for fact in FACTS if fact.of_host]
 
 
-def log(*messages: tuple[int, str], **changes: object) -> Verdict:
+def log(*messages: tuple[int, str], **changes: Any) -> Verdict:
     """The verdict on the healthy log, with messages of the first process of a host (by its number)."""
     return judge(lines(*messages, **changes), WANT)
 
@@ -34,12 +35,9 @@ def differences(verdict: Verdict) -> list[str]:
     return [remark.text for remark in verdict.remarks if remark.kind == "differs"]
 
 
-def lines(*messages: tuple[int, str], **changes: object) -> list[str]:
-    made = Made()
-    for name, value in changes.items():
-        setattr(made, name, value)
-    made.info = [HEAD.format(host, 0, 0) + text for host, text in messages]
-    return made.lines()
+def lines(*messages: tuple[int, str], **changes: Any) -> list[str]:
+    info = [HEAD.format(host, 0, 0) + text for host, text in messages]
+    return Made(info=info, **changes).lines()
 
 
 def others(fact: Fact) -> Iterator[str]:
@@ -88,11 +86,10 @@ def test_hosts_of_a_public_run_do_not_differ(log_name: str) -> None:
 
 def test_the_rarest_value_comes_first_and_stands_in_each_report() -> None:
     hosts = [f"worker-{n}" for n in range(6)]
-    made = Made()
-    made.hosts = hosts
-    made.info = [
-        HEAD.format(n, 0, 0) + f"NCCL_IB_TC set by environment to {106 * (n != 4)}" for n in range(6)
-    ]
+    made = Made(
+        hosts=hosts,
+        info=[HEAD.format(n, 0, 0) + f"NCCL_IB_TC set by environment to {106 * (n != 4)}" for n in range(6)],
+    )
     verdict = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=6, expected_busbw_gbps=390))
     text = "NCCL_IB_TC: 0 on worker-4; 106 on worker-0, worker-1, worker-2 and 2 more"
     assert verdict.passed and differences(verdict) == [text]
@@ -157,8 +154,7 @@ def test_hcas_that_are_all_printed_as_slow_beside_a_full_bandwidth_are_no_proof(
 
 def fused(mbps: int = 800_000, name: str = "mlx5_{}+mlx5_{}") -> list[str]:
     """Each two of sixteen HCAs are one device: 16 to 23; the last one of worker-1 has MBPS and NAME."""
-    made = Made()
-    made.devices = 8
+    made = Made(devices=8)
     listed = " ".join(f"[{d}]mlx5_{d}:1/IB" for d in range(16))
     made.info = [
         HEAD.format(h, 0, 0)
@@ -196,9 +192,13 @@ ENV = "NCCL_DEBUG set by environment to INFO"
 
 
 def board(*messages: str, peak: float = 367.0, gpus: int = 8) -> Verdict:
-    made = Made()
-    made.hosts, made.devices, made.peak, made.gpus = ["worker-0"], 0, peak, gpus
-    made.info = [HEAD.format(0, 0, 0) + text for text in messages]
+    made = Made(
+        hosts=["worker-0"],
+        devices=0,
+        peak=peak,
+        gpus=gpus,
+        info=[HEAD.format(0, 0, 0) + text for text in messages],
+    )
     text = [line for line in made.lines() if gpus == 8 or "TOPO" not in line]
     return judge(text, ONE.model_copy(update={"gpus_per_node": gpus}))
 
@@ -310,8 +310,7 @@ def test_a_mean_of_few_iterations_leaves_no_verdict_and_no_warm_up_is_noted() ->
     ],
 )
 def test_a_count_is_that_of_its_partner(line: str, code: str) -> None:
-    made = Made()
-    made.info = [HEAD.format(0, 0, 0) + line]
+    made = Made(info=[HEAD.format(0, 0, 0) + line])
     check = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=2)).check("agreement")
     assert check.code == code
 
@@ -343,8 +342,7 @@ FUSED = Expectation(profile="h100-ib-8x400", nodes=2, rails=16, net_devices=8, r
     ],
 )
 def test_a_fused_nic_has_as_many_members_as_rails_are_expected(made: list[str], code: str) -> None:
-    lines = Made()
-    lines.info = [HEAD.format(0, 0, 0) + line for line in made]
+    lines = Made(info=[HEAD.format(0, 0, 0) + line for line in made])
     assert judge(lines.lines(), FUSED).check("agreement").code == code
 
 

@@ -24,7 +24,6 @@ LAST = Rank(1, 0, 2, "worker-0", 1, "NVIDIA H100", LogLine("", 6, "the last rank
 
 
 def known(name: str, severity: Severity, line: int = 9) -> KnownLine:
-    """A line that shows a failure of NAME."""
     rule = Failure(name=name, severity=severity, meaning=name.upper(), cause="", next="", codes=("a.b",))
     return KnownLine(rule, LogLine("", line, name))
 
@@ -58,7 +57,6 @@ def test_the_log_is_there_from_its_first_line_to_its_last(found: Context, status
 
 
 def listed(*pids: int, host: str = "worker-0") -> list[Rank]:
-    """A device list of these processes."""
     return [replace(RANK, rank=i, pid=pid, host=host) for i, pid in enumerate(pids)]
 
 

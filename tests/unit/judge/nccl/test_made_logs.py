@@ -49,7 +49,6 @@ def test_a_made_log_is_judged_as_its_case_says(name: str, number: int) -> None:
 
 
 def outcome(verdict: Verdict) -> dict[str, Any]:
-    """What a case states about a verdict."""
     return {
         "verdict": verdict.verdict,
         "fail": sorted(c.name for c in verdict.checks if c.status == "fail"),
@@ -62,7 +61,6 @@ def outcome(verdict: Verdict) -> dict[str, Any]:
 
 
 def stated(judged: Judged) -> dict[str, Any]:
-    """A case's statement in the form of `outcome`."""
     lists = {k: sorted(getattr(judged, k)) for k in ("fail", "unknown", "diagnoses")}
     return {**judged.model_dump(exclude={"want"}), **lists}
 

@@ -93,8 +93,7 @@ def test_a_first_table_does_not_pass_on_the_evidence_of_a_later_one() -> None:
 
 
 def test_evidence_of_a_program_that_is_not_asked_for_is_not_judged() -> None:
-    second = Made()
-    second.name, second.network, second.gdr = "all_gather", "Socket", False
+    second = Made(name="all_gather", network="Socket", gdr=False)
     asked = Expectation(profile="h100-ib-8x400", nodes=2, collectives=["all_reduce"])
     assert judge([*Made().lines(), *second.lines()], asked).reasons == []
 

@@ -70,8 +70,7 @@ UNKNOWN: dict[str, Wrap] = {
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_bad_log_in_known_records_stays_bad(name: str) -> None:
-    made = Made()
-    made.gdr = False
+    made = Made(gdr=False)
     verdict = judge([KNOWN[name](line) for line in made.lines()], WANT)
     assert (verdict.verdict, verdict.check("gdrdma").code) == ("fail", "gdrdma.missing")
 
@@ -125,7 +124,6 @@ def test_a_host_whose_name_ends_like_a_known_one_is_another_host(before: str) ->
 
 
 def rows(seed: int) -> list[str]:
-    """The rows of a run alone."""
     made = Made()
     made.peak += seed
     return [line for line in made.lines() if line.lstrip()[:1].isdigit()]
@@ -150,9 +148,7 @@ def test_rows_are_picked_one_run_after_the_other_or_one_of_each(sizes: list[int]
 @BOUNDED
 @given(st.floats(0.02, 9e5))
 def test_an_average_in_six_digits_is_that_of_the_rows(peak: float) -> None:
-    made = Made()
-    made.peak = peak
-    log = made.lines()
+    log = Made(peak=peak).lines()
     at = next(i for i, x in enumerate(log) if x.startswith("# Avg"))
     values = [float(v) for x in log if x.lstrip()[:1].isdigit() for v in (x.split()[7], x.split()[11])]
     log[at] = f"# Avg bus bandwidth    : {sum(values) / len(values):g} "

@@ -154,8 +154,7 @@ def test_a_log_that_lost_lines_leaves_no_verdict(line: str) -> None:
 
 
 def test_lines_that_ray_left_out_are_missing_and_no_failure() -> None:
-    made = Made()
-    made.communicator = True
+    made = Made(communicator=True)
     kept: dict[str, str] = {}
     for line in made.lines():
         # Ray prints the first of the lines that differ in numbers only.
@@ -192,9 +191,7 @@ def test_without_tables_a_process_measures_once_its_communicator_is_set_up() -> 
 
 def saying(*info: str) -> Verdict:
     """A healthy log in which NCCL also says INFO."""
-    made = Made()
-    made.info = list(info)
-    return judge(made.lines(), WANT)
+    return judge(Made(info=list(info)).lines(), WANT)
 
 
 @BOUNDED

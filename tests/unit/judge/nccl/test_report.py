@@ -29,9 +29,7 @@ DOT = re.compile(r'<circle class="onedot" cx="([\d.]+)" cy="([\d.]+)"')
 
 
 def made(*, low: int = 2**20, high: int = 2**33, peak: float = 390.0) -> Verdict:
-    log = Made()
-    log.low, log.high, log.peak = low, high, peak
-    return judge(log.lines(), WANT)
+    return judge(Made(low=low, high=high, peak=peak).lines(), WANT)
 
 
 def text_of(page: str) -> str:

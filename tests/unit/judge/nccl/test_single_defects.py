@@ -36,9 +36,7 @@ def test_the_columns_of_a_table_are_those_of_the_collective_that_is_named(column
     "name", ["all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "sendrecv"]
 )
 def test_a_collective_is_certain_with_the_columns_that_it_prints(name: str) -> None:
-    made = Made()
-    made.name = name
-    assert judge(made.lines(), WANT).check("collective").status == "pass"
+    assert judge(Made(name=name).lines(), WANT).check("collective").status == "pass"
 
 
 def test_a_port_that_is_listed_twice_is_one_hca() -> None:

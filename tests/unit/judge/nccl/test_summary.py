@@ -65,9 +65,7 @@ def test_an_expected_value_with_little_behind_it_says_so(rails: int, rate_gbps: 
 
 
 def test_a_failure_names_its_first_cause_with_the_line_and_the_next_command() -> None:
-    made = Made()
-    made.gdr = False
-    verdict = judge(made.lines(), WANT)
+    verdict = judge(Made(gdr=False).lines(), WANT)
     said = labelled(summary(verdict, 200))
     assert said["cause"].startswith("no-gpudirect: ")
     assert said["gate"].startswith("gdrdma: ")
@@ -90,8 +88,6 @@ def test_full_shows_every_gate() -> None:
 
 
 def test_full_shows_the_rows_of_the_largest_messages() -> None:
-    made = Made()
-    made.low = 2**20
-    text = verdict_text(judge(made.lines(), WANT), io.StringIO(), full=True)
+    text = verdict_text(judge(Made(low=2**20).lines(), WANT), io.StringIO(), full=True)
     rows = [line.split()[:2] for line in text.splitlines() if line.split()[1:2] in (["MiB"], ["GiB"])]
     assert [" ".join(row) for row in rows] == [size(2**n) for n in range(26, 34)]

@@ -10,8 +10,6 @@ from tests.unit.judge.nccl.made.lines import Bounds, Half, Row
 
 @dataclass
 class Table:
-    """A table as its lines state it."""
-
     error_column: str | None = None
     collective: str | None = None
     printed: str | None = None

@@ -92,10 +92,8 @@ class Line:
 
     @property
     def text(self) -> str:
-        """The whole line."""
         return "".join(self.pieces)
 
 
 def line(text: str, fact: Fact | None = None, rank: int = 0) -> Line:
-    """A line written in one go."""
     return Line((text,), fact, rank)

@@ -17,8 +17,6 @@ from tests.unit.judge.nccl.made.spec import Case, Nccl
 
 
 class Log:
-    """The log of CASE."""
-
     def __init__(self, case: Case) -> None:
         self.case = case
         self._numbered: list[tuple[int, Line]] = []
@@ -27,7 +25,6 @@ class Log:
 
     @property
     def text(self) -> str:
-        """All lines."""
         return "".join(f"{line}\n" for line in self.lines)
 
     # ---- what is printed --------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from tests.unit.judge.nccl.made.spec import Hosts, Nccl
 
 
 def messages(nccl: Nccl, hosts: Hosts) -> list[Line]:
-    """All messages, host by host."""
     found: list[Line] = []
     if nccl.version is not None and nccl.versions == "bare":
         found.append(line(f"NCCL version {nccl.version}", Said("version", nccl.version)))

@@ -67,7 +67,6 @@ class Printer:
             yield line("# Using devices")
 
     def devices(self) -> Iterator[Line]:
-        """The device list."""
         listed = list(range(self.hosts.ranks))
         chosen = {"all": listed, "none": [], "first": listed[:1], "last": listed[-1:]}
         shown = chosen.get(self.program.listed, [*listed[:2], *listed[-1:]])
@@ -104,7 +103,6 @@ class Printer:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns between type and time."""
         if self.old:
             return OLD_COLUMNS.get(self.program.name, ("redop",))
         return ("redop", "root")

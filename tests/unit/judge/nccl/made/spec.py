@@ -20,8 +20,6 @@ Layout = Literal["2.0", "2.10", "2.13", "2.17.8"]
 
 
 class Model(BaseModel):
-    """Base of all parts of a case."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -36,7 +34,6 @@ class Hosts(Model):
 
     @property
     def ranks(self) -> int:
-        """GPUs in all."""
         return len(self.names) * self.gpus
 
 
