@@ -120,11 +120,6 @@ def test_the_configuration_of_a_worker_has_the_lines_of_this_host(worker: Host) 
     assert written[1:] == [*CONFIG.splitlines(), 'node-ip: "10.0.0.21"', 'flannel-iface: "eth0"']
 
 
-def test_pods_of_a_worker_may_lock_all_memory_as_rdma_needs(worker: Host) -> None:
-    drop_in = worker.text("etc/systemd/system/k3s-agent.service.d/10-busbar-memlock.conf")
-    assert drop_in == "[Service]\nLimitMEMLOCK=infinity\n"
-
-
 def test_archives_and_registries_are_there_before_the_agent_starts(bare: Host) -> None:
     archives = []
     for name in ("cuda%2B12.tar.zst", "pause.tar"):

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from busbar.config import ConfigError, K3s, files, load
+from busbar.config import K3s
 from busbar.hosts.k3s import download_values
-from tests.support.clusters import site
 
 BINARY, ARM, ARCHIVE = "1" * 64, "2" * 64, "c" * 64
 SUMS = f"""\
@@ -64,48 +61,3 @@ def test_an_archive_is_found_by_the_name_that_its_url_stands_for(tmp_path: Path)
 def test_an_architecture_without_a_checksum_is_left_out_of_the_values(tmp_path: Path) -> None:
     found = values(tmp_path, sha256={"arm64": ARM})
     assert sorted(found) == ["IMAGES", "SHA256_ARM64", "URL_ARM64", "VERSION"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "content", "finding"),
-    [
-        ({}, None, "is unknown"),
-        (
-            {**WITH_FILE, "images": IMAGES},
-            f"{BINARY}  k3s\n".encode(),
-            r"k3s.images\[0\]: the checksum of '.*/system.tar.zst' is unknown",
-        ),
-        (WITH_FILE, f"{BINARY} k3s\n".encode(), "line 1 of 'sums.txt' is not in the format of sha256sum"),
-        (
-            WITH_FILE,
-            b"\xff\xfe\x00",
-            r"k3s\.checksums_file: 'sums.txt' cannot be read: it is not a text file",
-        ),
-    ],
-)
-def test_an_unusable_checksums_file_and_a_missing_checksum_are_findings(
-    tmp_path: Path, settings: dict[str, Any], content: bytes | None, finding: str
-) -> None:
-    if content is not None:
-        (tmp_path / "sums.txt").write_bytes(content)
-    with pytest.raises(ConfigError, match=finding):
-        values(tmp_path, **settings)
-
-
-def test_an_absent_checksums_file_is_not_taken_for_a_missing_checksum(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"k3s\.checksums_file: 'sums.txt' cannot be read: No such file"):
-        files.read_checksums(K3s.model_validate(WITH_FILE), tmp_path)
-
-
-def test_the_files_that_a_stack_names_are_looked_at_when_its_folder_is_given(tmp_path: Path) -> None:
-    (tmp_path / "id.pub").write_text("ssh-ed25519 AAAA me\n")
-    data = site(
-        ssh={"key_file": "id.pub"},
-        gpu_operator={"chart": "./charts/gpu-operator"},
-        validation={"topology_file": "topo.xml"},
-        k3s=WITH_FILE,
-    )
-    with pytest.raises(ConfigError) as caught:
-        load(data, root=tmp_path)
-    paths = [str(finding).split(": ")[0] for finding in caught.value.findings]
-    assert paths == ["ssh.key_file", "validation.topology_file", "gpu_operator.chart", "k3s.checksums_file"]

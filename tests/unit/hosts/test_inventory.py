@@ -10,7 +10,7 @@ import pytest
 from busbar.config import ConfigError, Ssh, load
 from busbar.hosts import k3s, proxy
 from busbar.hosts.inventory import Inventory, Login
-from tests.support.clusters import host_key, site
+from tests.support.clusters import site
 
 
 def inventory(**sections: Any) -> Inventory:
@@ -118,12 +118,6 @@ def test_a_key_file_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
         login(key_file="id").key_text(tmp_path)
 
 
-def test_the_bastion_belongs_to_the_login() -> None:
-    bastion = login(agent=True, bastion={"address": "192.0.2.200", "host_key": host_key("bastion")}).bastion
-    assert bastion is not None
-    assert (bastion.address, bastion.user, bastion.port) == ("192.0.2.200", "root", 22)
-
-
 # ---- What hosts reach through the proxy of the site, and what directly ---------------------------------
 
 URL = "http://proxy.example.com:3128"
@@ -168,7 +162,3 @@ def test_curl_and_apt_get_the_variables_that_they_read_and_k3s_those_in_upper_ca
         *("# Written by busbar", "[Service]", f"Environment=HTTP_PROXY={URL}"),
         *(f"Environment=HTTPS_PROXY={URL}", f"Environment=NO_PROXY={given['no_proxy']}"),
     ]
-
-
-def test_without_a_proxy_nothing_is_added() -> None:
-    assert proxy.environment(inventory()) == {} == proxy.payload({})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.hosts.bash import Box, output
+from tests.unit.hosts.bash import Box
 
 BY_HAND: dict[str, str] = {}
 MINE = {"OWNER": "busbar/dev/worker-a", "INSTALL_ID": "1111"}
@@ -73,7 +73,3 @@ def test_the_mark_is_readable_for_root_only(box: Box) -> None:
     claim(box, MINE)
     assert (box.mode("state"), box.mode("state/owner")) == (0o700, 0o600)
     assert box.read("state/owner") == "role=worker\nowner=busbar/dev/worker-a\ninstall_id=1111\n"
-
-
-def test_the_machine_is_told_by_a_digest_of_its_machine_id() -> None:
-    assert len(output("k3s-agent", "machine").strip()) == 8

@@ -9,14 +9,7 @@ import subprocess
 import pytest
 
 from busbar.hosts import scripts
-from busbar.hosts.supported_os import describe, install
 from tests.unit.hosts.bash import Box
-
-
-def test_packages_are_installed_by_apt_on_the_operating_systems_that_are_named() -> None:
-    assert install("ubuntu", "nfs-common") == "apt-get install nfs-common"
-    assert install("plan9", "nfs-common") is None
-    assert describe().startswith("ubuntu 22.04/24.04/26.04, debian 12/13")
 
 
 def test_no_script_but_packages_calls_a_package_manager() -> None:

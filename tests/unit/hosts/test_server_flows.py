@@ -123,12 +123,6 @@ def test_strangers_may_ask_whether_a_server_is_ready_and_nothing_else(server: Ho
     )
 
 
-def test_the_kubelet_gets_the_kernel_settings_that_it_checks(server: Host) -> None:
-    assert {*server.text("etc/sysctl.d/90-busbar-kubelet.conf").splitlines()} == {
-        *("vm.panic_on_oom = 0", "vm.overcommit_memory = 1", "kernel.panic = 10", "kernel.panic_on_oops = 1")
-    }
-
-
 def test_a_server_that_never_started_notes_the_values_of_the_next_try(tmp_path: Path) -> None:
     host = bare(tmp_path)
     host.write("var/lib/busbar/first-values", CHANGED)
