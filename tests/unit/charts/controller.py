@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-CLUSTER_WIDE = {
-    *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration"),
-}
 READ = ["get", "list", "watch"]
 RBAC = "rbac.authorization.k8s.io"
 
 
 def of_kind(manifests: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [manifest for manifest in manifests if manifest["kind"] == kind]
-
-
-def check_labels_and_namespaces(manifests: list[dict[str, Any]], namespace: str) -> None:
-    """Every object has the labels of its release; what has a namespace is in the release's."""
-    labels = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "managed-by")}
-    for each in manifests:
-        assert {*labels, "helm.sh/chart"} <= set(each["metadata"]["labels"]), each["kind"]
-        wanted = None if each["kind"] in CLUSTER_WIDE else namespace
-        assert each["metadata"].get("namespace") == wanted, each["kind"]
 
 
 def check_account(manifests: list[dict[str, Any]], name: str, role: str) -> None:

@@ -12,7 +12,6 @@ from busbar.manifests.operators import MPI_OPERATOR
 from tests.support.kube_site import cluster
 from tests.unit.charts.controller import (
     check_account,
-    check_labels_and_namespaces,
     check_roles_of_users,
     of_kind,
 )
@@ -94,42 +93,6 @@ def test_the_crd_has_the_fields_of_the_published_one() -> None:
     assert {path: part.get("type") for path, part in found.items()} == types
 
 
-def of_schema(key: str) -> dict[str, Any]:
-    """The properties of our CRD that have KEY, by their last name."""
-    (crd,) = of_kind(render(), "CustomResourceDefinition")
-    found = properties(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
-    return {path.rpartition(".")[2]: part[key] for path, part in found.items() if key in part}
-
-
-def test_the_crd_fills_in_and_refuses_what_the_controller_would() -> None:
-    """kubeflow/mpi-operator pkg/apis/kubeflow/v2beta1: default.go, validation.go"""
-    defaults = of_schema("default")
-    assert defaults.pop("sshAuthMountPath").endswith("root/.ssh")
-    assert defaults == {
-        "slotsPerWorker": 1,
-        "runLauncherAsWorker": False,
-        "launcherCreationPolicy": "AtStartup",
-        "mpiImplementation": "OpenMPI",
-        "suspend": False,
-    }
-    assert of_schema("enum") == {
-        "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
-        "mpiImplementation": ["OpenMPI", "Intel", "MPICH"],
-        "cleanPodPolicy": ["None", "Running", "All"],
-        "restartPolicy": ["Never", "OnFailure", "Always", "ExitCode"],
-    }
-    positive = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "replicas")
-    assert of_schema("minimum") == {"slotsPerWorker": 1, **dict.fromkeys(positive, 0)}
-    assert of_schema("maxLength") == {"managedBy": 63}
-    assert of_schema("required") == {"spec": ["mpiReplicaSpecs"]}
-
-
-def test_the_crd_leaves_pods_to_the_api_server_and_the_status_to_the_controller() -> None:
-    unknown = of_schema("x-kubernetes-preserve-unknown-fields")
-    assert unknown == {"template": True, "status": True}
-    assert of_schema("x-kubernetes-int-or-string") == {"minResources[]": True}
-
-
 def test_a_crd_of_somebody_else_is_left_alone() -> None:
     assert of_kind(render(crd={"create": False}), "CustomResourceDefinition") == []
 
@@ -153,20 +116,6 @@ def test_the_controller_runs_on_any_server() -> None:
         "node-role.kubernetes.io/etcd": ("Exists", "NoExecute"),
         "CriticalAddonsOnly": ("Exists", None),
     }
-
-
-def test_every_object_has_its_name_its_labels_and_its_namespace() -> None:
-    manifests = render(rbac={"aggregateToDefaultRoles": False})
-    assert {(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in manifests} == {
-        ("v1", "ServiceAccount", "mpi-operator"),
-        ("apps/v1", "Deployment", "mpi-operator"),
-        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "mpijobs.kubeflow.org"),
-        ("rbac.authorization.k8s.io/v1", "ClusterRole", "mpi-operator"),
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "mpi-operator"),
-        ("rbac.authorization.k8s.io/v1", "Role", "mpi-operator-leader"),
-        ("rbac.authorization.k8s.io/v1", "RoleBinding", "mpi-operator-leader"),
-    }
-    check_labels_and_namespaces(render(), "mpi-operator")
 
 
 def test_the_controller_runs_with_the_account_that_the_roles_are_bound_to() -> None:

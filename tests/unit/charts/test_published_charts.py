@@ -62,26 +62,6 @@ def test_a_misspelt_key_would_be_found(chart: str, version: str) -> None:
     assert found & {"driver", "driver.enabeld"}
 
 
-@pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
-def test_each_of_our_values_differs_from_a_default_of_a_pinned_version(chart: str, version: str) -> None:
-    ours = operators.load(HELM_VALUES, chart)
-    repeated = [
-        set(same_as_default(ours, published_values(chart, other)))
-        for name, other in EVERY_VERSION
-        if name == chart
-    ]
-    assert set.intersection(*repeated) == set()
-
-
-def same_as_default(ours: Mapping[str, Any], theirs: Any, path: str = "") -> Iterator[str]:
-    for key, value in ours.items():
-        below = theirs.get(key) if isinstance(theirs, Mapping) else None
-        if isinstance(value, Mapping):
-            yield from same_as_default(value, below, f"{path}.{key}")
-        elif extract.leaf(value) == below:
-            yield f"{path}.{key}"
-
-
 SELECTORS = {"pfNames": ["ib0"], "linkTypes": []}
 MIRROR = {"image_repository": "registry.example:5000/mellanox", "resource": "rdma/ib", "selectors": SELECTORS}
 POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -136,11 +116,3 @@ def test_the_extract_is_that_of_the_published_chart(chart: str, version: str) ->
         pytest.skip(f"{folder} is missing. Fix: go mod download {module}@{version}")
     wanted = extract.text(chart, version, folder)
     assert extract.path(chart, version).read_text() == wanted, "Fix: python -m tests.unit.charts.extract"
-
-
-def test_a_default_that_is_repeated_would_be_found() -> None:
-    theirs = extract.keys({"driver": {"enabled": True, "env": [], "tag": "1"}})
-    assert list(same_as_default({"driver": {"enabled": True, "env": [], "tag": "2"}}, theirs)) == [
-        ".driver.enabled",
-        ".driver.env",
-    ]

@@ -15,7 +15,6 @@ from tests.program.answers import healthy
 from tests.program.harness import LOCAL, RELEASE, Resource, Run, run_program
 from tests.support.clusters import H100_POOL, OPERATORS, all_operators, site
 
-MPIJOB = "kubernetes:kubeflow.org/v2beta1:MPIJob"
 POLICY = "kubernetes:mellanox.com/v1alpha1:NicClusterPolicy"
 
 
@@ -165,15 +164,6 @@ def test_the_collector_gets_the_name_and_namespace_of_the_job(run: Run) -> None:
         made = run.named(f"busbar-nccl-{pool}-job").inputs["metadata"]
         assert (asked["job"], asked["namespace"]) == (made["name"], made["namespace"])
         assert asked["folder"] == f".busbar/test/{pool}"
-
-
-def test_commands_have_no_absolute_path_where_the_interpreter_is_inside_the_project(run: Run) -> None:
-    for command in run.of_type(LOCAL):
-        assert str(Path.cwd()) not in str([command.inputs.get(verb) for verb in ("create", "delete")])
-
-
-def test_the_result_of_a_command_is_not_shown_among_its_progress(run: Run) -> None:
-    assert {command.inputs["logging"] for command in run.of_type(LOCAL)} == {"stderr"}
 
 
 def test_the_image_is_pulled_again_for_another_image_and_not_for_another_run(run: Run) -> None:

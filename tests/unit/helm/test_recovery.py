@@ -121,15 +121,6 @@ def test_an_api_that_stays_away_ends_the_wait() -> None:
     assert 60 <= clock.time < 63
 
 
-def test_credentials_that_are_refused_are_not_tried_again() -> None:
-    clock = Clock()
-    api = Cluster()
-    api.failures = [ApiError("GET", 403, "forbidden")]
-    with pytest.raises(ApiError, match="forbidden"):
-        install(api, clock)
-    assert clock.time == 0
-
-
 @pytest.mark.parametrize("status", ["pending-upgrade", "pending-rollback", "pending-install", "uninstalling"])
 def test_an_operation_that_never_ended_is_marked_as_failed_before_an_upgrade(status: str) -> None:
     api = Cluster({SECRETS: [record(2, status), record(1, "deployed")]})

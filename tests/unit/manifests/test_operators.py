@@ -47,11 +47,6 @@ def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
     assert "worker" not in made["node-feature-discovery"]
 
 
-def test_operands_are_rolled_out_on_a_share_of_the_nodes_at_once_also_where_a_pool_is_tainted() -> None:
-    made = gpu_values(cluster({"taints": [TAINT]}))
-    assert made["daemonsets"]["rollingUpdate"] == {"maxUnavailable": "25%"}
-
-
 def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each() -> None:
     site = cluster({"taints": [TAINT]})
     pools = [*site.pools.values(), *site.pools.values()]
