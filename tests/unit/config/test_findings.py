@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,13 @@ WRONG: list[tuple[Any, ...]] = [
     ("hosts.workers[1].address", "is not the address of one machine",
      "0.0.0.0", "255.255.255.255", "ff02::1"),
     ("hosts.workers[0].name", "is not a DNS label", "GPU_1", "gpu.example"),
-    ("hosts.servers[0].port", "70000 is too large: expected at most 65535", 70000),
     ("hosts.servers[0].host_key", "is not an ed25519 host key", "ssh-rsa AAAAB3NzaC1yc2E=", "ssh-ed25519"),
     ("hosts.servers[0].host_key", "and 68 characters of base64, without a host name in front",
      "ssh-ed25519 AAAA...", host_key("x")[:-8], f"gpu-1 {host_key('x')}"),
     ("pools.h100.gpus", "True is true or false where a number is expected", True),
     ("pools.h100.gpus", "is not a whole number", "eight", 7.5, "²"),
-    ("pools.h100.rate_gbps", "-1 is too small: expected more than 0", -1),
     ("pools.h100.rate_gbps", "inf is not a number", float("inf")),
     ("pools.h100.link_layer", "'roce' is not one of 'infiniband' or 'ethernet'", "roce"),
-    ("pools.h100.drain", "'minor' is not one of 'never', 'upgrade' or 'always'", "minor"),
-    ("pools.h100.drain_timeout_seconds", "5 is too small: expected at least 10", 5),
-    ("pools.h100.pause_seconds", "7200 is too large: expected at most 3600", 7200),
-    ("pools.h100.flow_control", "'fail' is not one of 'warn', 'require' or 'ignore'", "fail"),
     ("pools.h100.max_unavailable", "", 0, "0%", "101%", "all", "10 %", "-1", 1.5, True, ""),
     ("pools.h100.labels", "is not a Kubernetes label key", *({label: "1"} for label in (
         "-example.com/rail", f"{'a' * 254}/rail", "example..com/rail", "/rail",
@@ -69,7 +62,6 @@ WRONG: list[tuple[Any, ...]] = [
     ("k3s.base_url", "contains a login", "https://me:pw@mirror/k3s"),
     ("k3s.checksums_file", "contains a control character", "sums\n.txt"),
     ("k3s.disable", "is not a DNS label", ["traefik,servicelb"]),
-    ("k3s.rotate.certificates", "-1 is too small", -1),
     (API_SERVER, "load balancer", ["secure-port=7443"], ["--secure-port=7443"]),
     ("ssh.key_file", "contains a control character", "id\0rsa"),
     ("gpu_operator.chart", "is not a chart", "-f values.yaml", "oci://me:pw@registry/chart"),
@@ -83,7 +75,6 @@ WRONG: list[tuple[Any, ...]] = [
      "https://ghcr.io/nccl", "a//b", "nccl:tag:tag"),
     ("validation.min_bytes", "'5X' is not a size", "5X"),
     ("validation.max_bytes", "such as 512M; these are binary in nccl-tests, so there is no MB", "8GB"),
-    ("validation.transport", "'rmda' is not one of 'gpudirect-rdma', 'rdma' or 'socket'", "rmda"),
     ("validation.collectives", "got none, expected at least 1", []),
     ("validation.shm_size", "'64 GB' is not a Kubernetes quantity", "64 GB"),
     ("validation.hcas", "is not the name of an HCA", ["mlx5_0,mlx5_1"], ["^mlx5_0"]),
@@ -92,13 +83,10 @@ WRONG: list[tuple[Any, ...]] = [
     ("validation.env.NCCL_DEBUG", "Fix: remove it (busbar sets INFO)", "WARN", "VERSION", "", "warn"),
     ("validation.env.NCCL_IB_HCA", "validation.hcas", "mlx5_0"),
     ("k3s.snapshots.schedule", "has '25' as the hour, expected 0 to 23", "0 25 * * *"),
-    ("k3s.snapshots.schedule", "has '60' as the minute, expected 0 to 59", "60 * * * *"),
-    ("k3s.snapshots.schedule", "has '0' as the day of the month, expected 1 to 31", "0 0 0 * *"),
     ("k3s.snapshots.schedule", "has 'jan-foo' as the month, expected 1 to 12", "0 0 * jan-foo *"),
     ("k3s.snapshots.schedule", "has '7' as the day of the week, expected 0 to 6", "0 0 * * 1,7"),
     ("k3s.snapshots.schedule", "has '*/0' as the minute", "*/0 * * * *"),
     ("k3s.snapshots.schedule", "has '22-2' as the hour", "0 22-2 * * *"),
-    ("validation.tolerance", "1 is too large: expected less than 1", 1),
     ("k3s", "is empty, expected keys with values", None),
     ("pools", "is a list, expected keys with values", ["h100"]),
     ("hosts.servers", "is the plain value 'server-1', expected a list", "server-1"),
@@ -106,26 +94,11 @@ WRONG: list[tuple[Any, ...]] = [
 # Keys that break the host scripts, with a value and the reason.
 BREAKING: list[tuple[str, Any, str]] = [
     ("data-dir", "/data", "/var/lib/rancher/k3s"),
-    ("https-listen-port", 7443, "port 6443"),
-    ("bind-address", "10.0.0.1", "127.0.0.1:6443"),
     ("write-kubeconfig", "/root/config", "/etc/rancher/k3s/k3s.yaml"),
     ("write-kubeconfig+", "/root/config", "/etc/rancher/k3s/k3s.yaml"),
-    ("datastore-endpoint", "postgres://x", "embedded etcd"),
-    ("datastore-cafile", "/ca", "embedded etcd"),
-    ("config", "/etc/k3s.yaml", "config.yaml.d/"),
-    ("with-node-id", True, "name of the node"),
-    ("disable-agent", True, "Ready"),
-    ("disable-apiserver", True, "whole control plane"),
-    ("cluster-reset", True, "by hand"),
-    ("log", "/var/log/k3s.log", "journal"),
-    ("docker", True, "containerd"),
-    ("supervisor-port", 7443, "port 6443"),
-    ("apiserver-port", 7443, "port 6443"),
-    ("flannel-external-ip", True, "external network"),
     ("vpn-auth", "name=tailscale,joinKey=x", "it is a key"),
-    ("rootless", True, "root"),
     *(("kubelet-arg", [argument, "v=2"], repr(argument))
-      for argument in ("root-dir=/data", "hostname-override=a", "--register-node=false")),
+      for argument in ("root-dir=/data", "--register-node=false")),
 ]  # fmt: skip
 WRONG += [
     (f"k3s.{setting}.{key}", reason, value)
@@ -457,15 +430,6 @@ def test_the_login_of_a_url_is_not_shown() -> None:
     assert found.startswith("http_proxy.url: 'http://[login]@proxy:3128' contains a login")
 
 
-def test_many_errors_of_many_hosts_are_found_within_a_second() -> None:
-    data = site(workers={f"pool-{i}": 44 for i in range(10)})
-    for worker in data["hosts"]["workers"]:
-        worker |= {"name": "gpu-1", "address": "192.0.2.1", "pool": "pool-1"}
-    started = time.process_time()
-    assert len(findings(data)) > 880
-    assert time.process_time() - started < 1
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -478,15 +442,6 @@ def test_keys_of_registries_and_hubs_are_refused_wherever_they_are(path: str, va
     [found] = findings(edited({path: value}))
     assert "is a secret inside busbar:cluster. Fix: remove it. " in found
     assert "aaaa" not in found and "bbbb" not in found
-
-
-def test_the_text_of_the_error_has_one_line_for_each_finding() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load(edited({"hosts.workers[1].address": "10.0.0.300"}))
-    assert str(caught.value) == (
-        "hosts.workers[1].address: '10.0.0.300' is not an IPv4/IPv6 address or a host name, without scheme, "
-        "login, port and brackets"
-    )
 
 
 def test_a_configuration_that_is_not_an_object_is_refused() -> None:

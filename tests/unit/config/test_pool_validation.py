@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,11 +79,6 @@ def test_pools_of_different_hardware_have_a_profile_each() -> None:
 def test_what_is_wrong_in_a_pool_is_refused_with_its_path(own: dict[str, Any], message: str) -> None:
     [said] = findings(two_pools(own))
     assert message in said
-
-
-def test_a_topology_file_of_a_pool_that_is_missing_is_refused_with_its_path(tmp_path: Path) -> None:
-    [said] = findings(two_pools({"topology_file": "old.xml"}), root=tmp_path)
-    assert said.startswith("pools.old.validation.topology_file: 'old.xml' ")
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,6 @@ def test_the_schema_refuses_an_unknown_key() -> None:
         jsonschema.validate(document, stack_schema())
 
 
-def test_editors_offer_the_profiles() -> None:
-    offered, _ = stack_schema()["$defs"]["Validation"]["properties"]["profile"]["anyOf"]
-    assert "h100-ib-8x400" in offered["enum"]
-
-
 def test_pulumi_yaml_declares_the_cluster_and_every_secret_with_a_description() -> None:
     declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
     assert set(declared) == {"busbar:cluster", *(f"busbar:{key}" for key in SECRETS)}
@@ -78,12 +73,6 @@ def test_a_file_that_the_stack_names_and_that_is_missing_is_an_error_as_it_is_fo
     assert "k3s.checksums_file: 'sha256sum-amd64.txt' cannot be read" in result.stdout
     published = "https://github.com/k3s-io/k3s/releases/download/v1.35.6%2Bk3s1/sha256sum-amd64.txt"
     assert f"Fix: save the file published with the release there: {published}" in result.stdout
-
-
-def test_check_config_finds_a_stack_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack(tmp_path, PLAIN_STACK)
-    monkeypatch.chdir(tmp_path)
-    assert busbar("check-config", "organization/busbar/prod").exit_code == 0
 
 
 def test_check_config_lists_every_finding_and_exits_with_64(tmp_path: Path) -> None:
@@ -138,21 +127,6 @@ def test_a_secret_in_plain_text_is_a_finding_that_does_not_show_it(tmp_path: Pat
 def test_encrypted_secrets_count_as_set(tmp_path: Path) -> None:
     document = {"config": {**PLAIN_STACK["config"], "busbar:sshPrivateKey": {"secure": "v1:abc"}}}
     assert stackfile.read(stack(tmp_path, document)).secret_keys == {"sshPrivateKey"}
-
-
-DUPLICATE_KEY = "config:\n  busbar:cluster: {}\n  busbar:cluster: {}\n"
-
-
-@pytest.mark.parametrize("command", ["check-config", "preflight"])
-def test_every_command_takes_the_name_of_a_stack_or_the_path_of_its_file(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stack(tmp_path, DUPLICATE_KEY)
-    monkeypatch.chdir(tmp_path)
-    refused = "Pulumi.prod.yaml: is not valid YAML: line 3, column 3: duplicate key"
-    for words in ("prod", "Pulumi.prod.yaml", "./Pulumi.prod.yaml", str(tmp_path / "Pulumi.prod.yaml")):
-        result = busbar(command, words)
-        assert (result.exit_code, result.stdout.startswith(refused)) == (64, True), words
 
 
 def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from packaging.version import Version
 from busbar import versions
 from busbar.cli.before import describe
 from busbar.config import load, untested_versions, warnings
-from busbar.versions import Default, run_of, split
 from tests.support.clusters import site
 from tests.unit.config.edits import edited, findings
 
@@ -84,12 +83,6 @@ def test_the_major_releases_that_an_upgrade_leaves_out(
     assert versions.left_out(versions.NETWORK_OPERATOR_RELEASES, installed, wanted) == between
 
 
-def test_the_gpu_operator_of_set_a_is_upgraded_to_that_of_set_b_in_one_step() -> None:
-    known = versions.GPU_OPERATOR_RELEASES
-    assert versions.left_out(known, "v26.3.3", versions.GPU_OPERATOR) == []
-    assert versions.left_out(known, "v25.3.4", versions.GPU_OPERATOR) == ["v25.10.1", "v26.3.3"]
-
-
 def test_versions_that_were_not_run_are_a_warning() -> None:
     gpu, network = {"version": "v26.7.2"}, {"version": "26.10.0"}
     found = [*map(str, untested_versions(load(site(gpu_operator=gpu, network_operator=network))))]
@@ -98,30 +91,3 @@ def test_versions_that_were_not_run_are_a_warning() -> None:
     ]  # fmt: skip
     assert found[1].startswith("gpu_operator.version: 'v26.7.2' was not run: its chart was not seen; ")
     assert found[2].endswith("Fix: use 26.7.0")
-
-
-@pytest.mark.parametrize(
-    ("default", "run"),
-    [
-        (Default("chart", "a", "1.2", "1.2", "in the lab"), "in the lab"),
-        (Default("chart", "a", "1.3", "1.2", "in the lab"), "never run; 1.2: in the lab"),
-        (Default("package", "a", "", "", "that of Debian 12"), "that of Debian 12"),
-        (Default("image", "a", "1.2"), "never run"),
-    ],
-    ids=["this version", "another version", "a package", "none"],
-)
-def test_a_default_says_where_its_version_was_run(default: Default, run: str) -> None:
-    assert run_of("a", default.version, [default]) == run
-    assert run_of("b", default.version, [default]) == "never run"
-
-
-@pytest.mark.parametrize(
-    ("image", "parts"),
-    [
-        ("a/b:1", ("a/b", "1")),
-        ("registry:5000/a/b:1", ("registry:5000/a/b", "1")),
-        ("a/b@sha256:00", ("a/b", "sha256:00")),
-    ],
-)
-def test_an_image_is_a_repository_and_a_tag_or_digest(image: str, parts: tuple[str, str]) -> None:
-    assert split(image) == parts

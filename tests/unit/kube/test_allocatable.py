@@ -15,8 +15,7 @@ from busbar.kube.allocatable import (
     shortfalls,
     wait,
 )
-from busbar.kube.client import ApiError
-from tests.support.kube_cluster import Clock, Cluster, node, pod, unreachable, warning
+from tests.support.kube_cluster import Clock, Cluster, node, pod, warning
 
 NODES = "/api/v1/nodes"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
@@ -43,13 +42,6 @@ def gpus(name: str, count: int, **more: Any) -> Any:
 W1 = gpus("w1", 8)
 ALL, ONE_LESS = [W1, gpus("w2", 8)], [W1, gpus("w2", 0)]
 RESTARTED = [W1, gpus("w2", 8, ready=False)]
-
-
-def test_it_says_what_is_waited_for() -> None:
-    clock, said, api = Clock(), list[str](), Cluster({NODES: ONE_LESS})
-    clock.at(20, lambda: api.objects.update({NODES: ALL}))
-    wait(api, spec(), clock, said.append)
-    assert said[0] == "nvidia.com/gpu: 1/2 nodes ready (w2 0/8) [0 s of 100 s]"
 
 
 STATES: dict[str, tuple[dict[int, Any], dict[str, Any], int]] = {
@@ -131,21 +123,6 @@ def test_a_policy_is_ready_with_conditions_of_its_generation(observed: int, read
 
 def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> None:
     wait(Cluster({NODES: ALL}), spec(policy=POLICY), Clock(), lambda _: None)
-
-
-def test_an_api_that_is_away_for_a_while_is_waited_for() -> None:
-    clock, api = Clock(), Cluster({NODES: ALL})
-    api.failures = [unreachable(), ApiError("GET", 503, "etcd has no leader")]
-    wait(api, spec(stable_seconds=3), clock, lambda _: None)
-    assert clock.time < 20
-
-
-def test_credentials_that_are_refused_end_the_wait_at_once() -> None:
-    clock, api = Clock(), Cluster()
-    api.failures = [ApiError("GET /api/v1/nodes", 401, "Unauthorized")]
-    with pytest.raises(ApiError, match="401"):
-        wait(api, spec(), clock, lambda _: None)
-    assert clock.time == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.kube import nodes
-from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, wait
+from busbar.kube.allocatable import AllocatableSpec, wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.drain import (
     Hooks,
@@ -21,7 +21,7 @@ from busbar.kube.drain import (
     put_back,
     uncordon,
 )
-from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node
+from busbar.kube.nodes import CORDONED, NODES, QUARANTINE, Node
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, Scheduler, asking, node, pod
 
@@ -140,13 +140,6 @@ def test_a_drain_before_a_restart_that_a_budget_blocks_names_pod_and_budget() ->
     assert f"draining; w-1: remaining pods: default/app ({BUDGET})" in said[0]
 
 
-def test_an_agent_does_not_restart_while_jobs_of_a_scheduler_remain() -> None:
-    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
-    with pytest.raises(PodsRemain, match="jobs of the scheduler; its agent was not restarted"):
-        before_restart(cluster, asking(cluster, 1000))
-    assert "app evicted" not in cluster.log
-
-
 @pytest.mark.parametrize("held", [True, False])
 def test_the_cordon_of_another_note_and_that_of_an_admin_stay_after_a_restart(held: bool) -> None:
     before = node("w-1", "b")
@@ -213,13 +206,6 @@ def test_at_the_deadline_the_pods_and_budgets_are_named_and_the_node_stays_cordo
     assert seen(cluster).unschedulable
 
 
-def test_a_pod_of_a_job_that_ends_already_is_said_to_end() -> None:
-    ending = pod("train", "w-1", "Job")
-    ending["metadata"]["deletionTimestamp"] = "2026-11-24T06:00:00Z"
-    with pytest.raises(PodsRemain, match=r"default/train \(ending\)"):
-        drained(Nodes(node("w-1", "b"), pods=(ending,)))
-
-
 @pytest.mark.parametrize("died", [None, 10], ids=["before", "meanwhile"])
 def test_the_pods_of_a_machine_that_does_not_answer_are_not_waited_for(died: float | None) -> None:
     both = node("w-1", "b", ready=bool(died)), node("w-2")
@@ -229,14 +215,6 @@ def test_the_pods_of_a_machine_that_does_not_answer_are_not_waited_for(died: flo
     drained(cluster, said=said)
     assert said[-1] == "Node w-1 is silent: its pods cannot be drained, and start again elsewhere"
     assert seen(cluster).unschedulable
-
-
-def test_a_second_drain_goes_on_and_replaces_the_reason() -> None:
-    cluster = Nodes(node("w-1", "b"))
-    drained(cluster)
-    drained(cluster, "fan")
-    assert seen(cluster).drained.startswith("fan (by")
-    assert back(cluster) and not seen(cluster).unschedulable
 
 
 def test_a_change_of_somebody_else_and_an_api_that_is_away_are_retried() -> None:
@@ -273,17 +251,6 @@ def test_a_worker_comes_back_when_it_offers_its_gpus() -> None:
     cluster.clock.at(30, lambda: cluster.objects[f"{NODES}/w-1"]["status"].update(offering(8)["status"]))
     assert back(cluster, [need(w_1=8)])
     assert (cluster.log[-1], seen(cluster).unschedulable) == ("w-1 uncordoned", False)
-
-
-@pytest.mark.parametrize(
-    ("state", "says"), [(offering(7), "7 allocatable, 8 expected"), (offering(8, ready=False), "not Ready")]
-)
-def test_a_worker_that_lacks_something_stays_drained(state: JsonObject, says: str) -> None:
-    cluster = Nodes(state)
-    drained(cluster)
-    with pytest.raises(NotAllocatable, match=says):
-        back(cluster, [need(w_1=8)])
-    assert seen(cluster).unschedulable and DRAINED in str(cluster.objects)
 
 
 def test_an_update_does_not_wait_for_the_gpus_of_a_drained_worker_and_names_it() -> None:

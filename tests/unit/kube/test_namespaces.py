@@ -6,7 +6,7 @@ import pytest
 
 from busbar.kube.client import ApiError
 from busbar.kube.objects import NAMESPACES, OWNER, claim_namespace
-from tests.support.kube_cluster import Clock, Cluster, unreachable
+from tests.support.kube_cluster import Clock, Cluster
 
 MINE = "busbar/prod/validation-namespace"
 
@@ -32,13 +32,6 @@ def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None
         f"annotate namespace jobs {OWNER}={MINE} --overwrite`"
     )
     assert not cluster.created
-
-
-def test_an_api_that_does_not_answer_is_asked_again() -> None:
-    cluster = Cluster()
-    cluster.failures = [unreachable()]
-    claim_namespace(cluster, "jobs", MINE, Clock())
-    assert len(cluster.created) == 1
 
 
 def test_an_api_that_refuses_is_an_error() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.pods import MAX_ISSUES, issue_report, issues_of, namespace_report, readiness
+from busbar.kube.pods import MAX_ISSUES, issue_report, issues_of, namespace_report
 from tests.support.kube_cluster import Cluster, container, pod, unreachable, warning
 
 
@@ -140,8 +140,3 @@ def test_an_api_that_does_not_answer_is_said_instead_of_raised() -> None:
     api.failures = [unreachable()]
     (line,) = namespace_report(api, "gpu-operator")
     assert line.startswith("the pods of namespace gpu-operator cannot be listed: GET /: connection refused")
-
-
-def test_readiness_counts_pods_by_their_condition() -> None:
-    ready = pod("a", conditions=[{"type": "Ready", "status": "True"}])
-    assert readiness([ready, pod("b")]) == (1, 2)

@@ -10,8 +10,6 @@ import pytest
 from busbar.kube import taints
 from busbar.kube.client import ApiError
 from busbar.kube.nodes import DRAINED, NODES, Node, Note, take_out
-from busbar.kube.wait import TimedOut
-from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import CONFIG_MAPS, Contended, Nodes, asking, node
 
 GPU = "nvidia.com/gpu=present:NoSchedule"
@@ -98,14 +96,6 @@ def seen(cluster: Nodes) -> Node:
     return Node.of(cluster.objects[f"{NODES}/w-1"])
 
 
-def test_a_quarantine_with_a_cordon_begins_and_ends_with_it(cluster: Nodes) -> None:
-    assert with_cordon(cluster, "fan") == ["w-1"]
-    assert seen(cluster).unschedulable and not seen(cluster).cordoned_by_others
-    assert with_cordon(cluster, "fan") == []
-    assert with_cordon(cluster, None) == ["w-1"]
-    assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "")
-
-
 def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too(cluster: Nodes) -> None:
     spec = taints.TaintsSpec(taints={"W-1": [QUARANTINE]}, quarantine={"W-1": "fan"}, cordon=["W-1"])
     assert taints.apply(cluster, spec, cluster.clock, lambda _: None) == ["w-1"]
@@ -120,14 +110,6 @@ def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_if_it_was_ended(c
     assert with_cordon(cluster, "fan") == ["w-1"]
     assert with_cordon(cluster, "fan", cordon=False) == ["w-1"]
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "fan")
-
-
-def test_a_cordon_of_somebody_else_survives_a_quarantine_and_changes_nothing_later(cluster: Nodes) -> None:
-    cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = True
-    assert with_cordon(cluster, "fan") == ["w-1"]
-    assert with_cordon(cluster, "fan") == with_cordon(cluster, "fan", cordon=False) == []
-    assert with_cordon(cluster, None) == ["w-1"]
-    assert seen(cluster).cordoned_by_others
 
 
 def test_a_reason_that_somebody_wrote_by_hand_is_overwritten(cluster: Nodes) -> None:
@@ -224,14 +206,6 @@ def test_taints_that_could_not_be_set_are_set_by_the_next_run() -> None:
         apply(cluster, w_1=[])
     assert record(cluster) == f"w-1 {GPU}\n"
     assert apply(cluster, w_1=[]) == ["w-1"]
-
-
-def test_an_api_that_comes_back_is_waited_for_and_one_that_does_not_is_an_error(cluster: Nodes) -> None:
-    cluster.failures = [unreachable()] * 20
-    assert apply(cluster, w_1=[GPU]) == ["w-1"]
-    cluster.failures = [unreachable()] * 1000
-    with pytest.raises(TimedOut):
-        apply(cluster, w_1=[])
 
 
 def test_schedulers_keep_off_a_worker_after_its_quarantine_where_it_is_drained(cluster: Nodes) -> None:

@@ -93,13 +93,6 @@ def test_capabilities_are_told_of_a_drain_also_while_pods_remain_and_of_its_end(
     assert told == [True, True, False]
 
 
-def test_the_reason_and_who_did_it_are_on_the_node(call: Call, cluster: Api) -> None:
-    call("drain", "prod", "gpu-2")
-    assert Node.of(cluster.objects[f"{NODES}/gpu-2"]).drained.startswith(
-        "no reason given (by anna@ops, since"
-    )
-
-
 @pytest.mark.parametrize(("resource", "lacks"), [("nvidia.com/gpu", 7), ("nvidia.com/hostdev", 6)])
 def test_a_worker_that_lacks_devices_stays_drained(
     call: Call, cluster: Api, resource: str, lacks: int

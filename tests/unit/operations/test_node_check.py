@@ -183,10 +183,3 @@ def test_nodes_that_cannot_be_read_are_unknown_and_not_well() -> None:
     assert (found.are_well, found.nodes) == (False, {"gpu-1": "unknown"})
     [error] = found.outcome.errors
     assert (error.host, error.what) == (CLUSTER, "Nodes cannot be read: no answer")
-
-
-def test_conditions_other_than_ready_count_where_they_are_true() -> None:
-    conditions = [("Ready", "True"), ("MemoryPressure", "False"), ("GpuXid", "True"), ("RailDown", "Unknown")]
-    status = {"conditions": [{"type": kind, "status": value} for kind, value in conditions]}
-    node = Node.of({"metadata": {"name": "gpu-1"}, "status": status})
-    assert (node.ready, node.conditions) == (True, ("GpuXid",))

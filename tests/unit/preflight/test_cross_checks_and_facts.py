@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.cli.before import show_hosts
 from busbar.finding import Finding
 from busbar.hosts.inventory import Host
 from busbar.hosts.scripts import packed
 from busbar.preflight.cross_checks import check_across_hosts
-from busbar.preflight.facts import HostRecord, pack, rail_addresses, read, unpack
+from busbar.preflight.facts import HostRecord, pack, rail_addresses, read
 from busbar.preflight.host_checks import host_facts
 from busbar.preflight.output import lines, table
 from busbar.preflight.report import Report
@@ -95,14 +94,6 @@ def test_the_result_of_440_workers_with_different_pci_addresses_fits_too() -> No
     assert read(text) == hosts
 
 
-def test_the_result_of_440_workers_fits_into_an_environment_variable() -> None:
-    hosts = {f"a-worker-with-a-long-name-{n:04}": passed(f"{n:08x}") for n in range(440)}
-    text = pack(hosts)
-    assert len(text) < ENVIRONMENT_LIMIT / 4
-    assert read(text) == hosts
-    assert unpack(text)["a-worker-with-a-long-name-0439"]["gpus"] == 8
-
-
 @pytest.mark.parametrize("text", ["", "[]", "H4sIAAAA", packed("[]"), packed('{"a":{"facts":{}}}')])
 def test_a_text_that_is_not_a_result_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="result of preflight"):
@@ -119,21 +110,6 @@ def test_equal_findings_are_joined_and_errors_come_first() -> None:
         ("error", "b: is down. Fix: boot"),
         ("warning", "a, c: is slow. Fix: wait"),
     ]
-
-
-def test_in_a_narrow_terminal_no_word_of_the_table_is_broken_or_cut(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    facts = {"os": "debian 12", "gpus": 8, "gpu_model": "NVIDIA H100 80GB HBM3", "driver": "580.95.05"}
-    hosts = {f"worker-{n}": passed(f"m{n}", rails=["mlx5_0", "mlx5_1"], **facts) for n in (1, 2, 3)}
-    reason = "condition GpuNvlinkWatch of NVSentinel ([DCGM_FR_NVLINK_DOWN] link 4 of GPU 3 is down)"
-    nodes = {"worker-1": reason, "worker-2": "Ready", "worker-3": "NotReady"}
-    show_hosts(THREE, Outcome([], hosts, queried=3), nodes)
-    shown = capsys.readouterr().out
-    wanted = ["worker", "h100", "10.0.0.21", "debian", "NVIDIA", "HBM3", "mlx5_1", "580.95.05", "yes"]
-    assert {*wanted, "Ready", "NotReady"} <= {*shown.replace(",", "").split()}
-    assert f"Node worker-1: {reason}\n" in shown
 
 
 def test_the_table_has_a_column_for_roce_where_a_host_has_it() -> None:

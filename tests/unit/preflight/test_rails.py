@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbar.preflight.network_checks import choose_rails, rate_gbps
+from busbar.preflight.network_checks import choose_rails
 from busbar.preflight.report import Hca
 from tests.support.reports import hca
 from tests.unit.preflight.samples import REQUIRED
@@ -48,10 +48,3 @@ def test_roce_rails_are_ethernet() -> None:
     required, both = REQUIRED.model_copy(update={"link_layer": "ethernet"}), [hca("mlx5_0"), hca("mlx5_1")]
     both[0]["link_layer"] = "Ethernet"
     assert choose_rails(ports(*both), required).names == ("mlx5_0",)
-
-
-@pytest.mark.parametrize(
-    ("text", "gbps"), [("400 Gb/sec (4X NDR)", 400), ("2.5 Gb/sec (1X SDR)", 2.5), ("", 0), ("fast", 0)]
-)
-def test_the_rate_is_read_from_sysfs(text: str, gbps: float) -> None:
-    assert rate_gbps(text) == gbps

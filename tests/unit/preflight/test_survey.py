@@ -221,14 +221,6 @@ def test_what_is_no_report_is_an_error(printed: str, says: str, key_file: Path) 
     assert says in what(ask_one(handler, key_file))
 
 
-def test_a_login_that_prints_before_the_script_does_is_no_obstacle(key_file: Path) -> None:
-    def chatty(process: asyncssh.SSHServerProcess[str]) -> None:
-        process.stdout.write("Welcome to worker-1!\nmodules: cuda ")
-        answering()(process)
-
-    assert ask_one(chatty, key_file).findings == []
-
-
 def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
     outcome = ask_one(answering(arch="riscv64", systemd=False, hcas=[]), key_file)
     assert len(outcome.errors) == 3
@@ -299,20 +291,6 @@ def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="cannot be used") as caught:
         asyncio.run(survey(spec(a_host(), key_file=str(path)), {}))
     assert "not a key at all" not in str(caught.value)
-
-
-def test_a_host_behind_a_bastion_is_asked_through_it(key_file: Path) -> None:
-    class Forwarding(asyncssh.SSHServer):
-        def connection_requested(self, *_: object) -> bool:
-            return True
-
-    async def scenario() -> Outcome:
-        async with machine(key=STRANGER, kind=Forwarding) as jump, machine(answering()) as port:
-            described = a_host(address="127.0.0.1", port=port, host_key=public(HOST))
-            through = bastion(jump, STRANGER)
-            return await survey(spec(described, key_file=str(key_file), bastion=through), {})
-
-    assert asyncio.run(scenario()).findings == []
 
 
 def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
