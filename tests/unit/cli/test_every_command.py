@@ -74,31 +74,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def test_the_help_begins_with_up_preview_status_and_destroy() -> None:
-    assert [words[0] for words in SHOWN][:4] == ["up", "preview", "status", "destroy"]
-
-
 @pytest.mark.parametrize("words", ON_A_STACK, ids=" ".join)
 def test_a_stack_is_named_and_its_project_chosen_in_one_way(words: tuple[str, ...]) -> None:
     assert options(words, "project") == ["--project", "-C"]
     stack = next(param for param in SHOWN[words].params if param.name == "stack")
     assert stack.metavar == "STACK"
-
-
-@pytest.mark.parametrize(
-    "words",
-    (
-        "status", "preflight", "verify", "nodes", "images", "snapshots", "hosts keys", "measure", "history",
-        "diagnose", "nccl run", "nccl check", "training check",
-    ),
-)  # fmt: skip
-def test_every_command_that_prints_a_table_has_it_as_json(words: str) -> None:
-    assert options(tuple(words.split()), "as_json") == ["--json"]
-
-
-@pytest.mark.parametrize("words", ["up", "destroy", "restore"])
-def test_every_command_that_asks_takes_the_answer_in_one_way(words: str) -> None:
-    assert options((words,), "yes") == ["--yes", "-y"]
 
 
 def test_the_project_option_finds_a_stack_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,14 +129,6 @@ def test_a_stack_file_in_the_folder_of_another_project_is_named_as_such(
 
 
 @pytest.mark.parametrize(
-    "words", [("-h",), ("up", "-h"), ("nccl", "-h"), ("nccl", "check", "-h")], ids=" ".join
-)
-def test_the_short_option_of_help_is_known(words: tuple[str, ...]) -> None:
-    done = busbar(*words)
-    assert done.exit_code == 0 and "Usage:" in done.stdout
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
         (("destroy", "dev", "--parallel", "0"), "Invalid value for '--parallel' "),
@@ -202,14 +174,6 @@ def test_without_arguments_the_help_is_shown(run: Run) -> None:
     code, printed, said = run()
     assert (code, said) == (64, "") and "Usage: busbar" in printed
     assert "Exit codes: 0 done" in printed
-
-
-@pytest.mark.parametrize("command", ["up", "preview", "destroy", "status"])
-def test_the_help_of_a_command_on_a_stack_has_its_gate_and_its_defaults(run: Run, command: str) -> None:
-    _, printed, _ = run(command, "--help", COLUMNS="200")
-    assert ("gate" in printed) is (command in ("up", "status")), "only these read a verdict"
-    at_once = "default: 50" in printed and "PULUMI_PARALLEL" in printed
-    assert at_once is (command in ("up", "destroy")), "whatever this machine has"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from datetime import date
 from pathlib import Path
-
-import pytest
 
 from tests.support import drills
 from tests.support.drills import PROJECT, RECORD
@@ -95,47 +92,3 @@ def test_a_drill_that_passes_replaces_its_line_and_no_other_result_does(tmp_path
     assert drills.commit(tmp_path) == commit
     (tmp_path / "product.py").write_text("")
     assert drills.commit(tmp_path) == f"{commit}+changes"
-
-
-@pytest.mark.slow
-def test_a_run_that_lists_drills_runs_none_and_says_what_they_need(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]")
-    (tmp_path / "test_site.py").write_text(DRILLS)
-    printed = run(tmp_path, "--list-drills")
-    assert "not run here: needs a real K3s:\n  test_site.py::test_is_skipped\n" in printed
-    assert "test_is_no_drill" not in printed
-    assert "failed" not in printed
-
-
-@pytest.mark.slow
-def test_outside_of_a_clone_a_pass_is_not_recorded_and_the_reason_is_printed(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]")
-    (tmp_path / "test_site.py").write_text(DRILLS)
-    printed = run(tmp_path, "-k", "test_passes")
-    assert "2 passed" in printed
-    assert f"a pass was not written to {RECORD}: test_site.py::test_passes: " in printed
-    assert not (tmp_path / RECORD).exists()
-
-
-def test_the_list_says_what_passed_when_and_what_never_did() -> None:
-    needs = {"new": None, "old": None, "never": None, "rotation": "a real K3s", "restore": "a real K3s"}
-    known = {
-        "new": {"date": "2026-11-29", **LINE},
-        "old": {"date": "2026-09-29", **LINE},
-        "restore": {"date": "2026-09-30", **LINE},
-        "renamed": {"date": "2026-11-29", **LINE},
-    }
-    assert list(drills.listed(needs, known, date(2026, 11, 29))) == [
-        "no pass recorded:",
-        "  never",
-        "not run here: needs a real K3s:",
-        "  rotation",
-        "passed:",
-        "  2026-11-29     61 s  0123abcd          new",
-        "  2026-09-30     61 s  0123abcd          restore",
-        "passed, but not in the last 60 days:",
-        "  2026-09-29     61 s  0123abcd          old",
-        "5 drills: 1 no pass recorded, 1 not run here: needs a real K3s, 2 passed, "
-        "1 passed, but not in the last 60 days",
-        "tests/drills.jsonl has a line for renamed, which is no drill. Fix: delete the line",
-    ]

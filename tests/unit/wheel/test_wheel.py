@@ -14,7 +14,6 @@ from packaging.requirements import Requirement
 
 from busbar.capability import capabilities
 from busbar.cli.ending import STACK_MODULES
-from busbar.cli.main import build
 from tests.support.wheel import PROJECT, Call, Installed
 from tests.unit.judge.nccl.logs import Made
 
@@ -23,50 +22,20 @@ pytestmark = pytest.mark.slow
 MAX_DISTRIBUTIONS = 20
 MAX_BYTES = 45_000_000
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
-
-ALLOCATABLE = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds": 1}
-COLLECT = {"namespace": "n", "job": "j", "folder": ".", "deadline_seconds": 1, "expectation": {}}
-PULL = {"pool": "p", "namespace": "n", "image": "i", "nodes": ["w1"], "deadline_seconds": 1}
 PREFLIGHT: dict[str, object] = {"login": {}, "hosts": [], "requirements": {}}
 
-# Commands that need the extra. Capabilities have tests of their own.
+# Commands that need the extra, of each kind. Capabilities have tests of their own.
 NEED_STACK: dict[str, Call] = {
     "init": (("site",), None, 64),
-    "schema": ((), None, 64),
     "check-config": (("dev",), None, 64),
     "preflight": ((), PREFLIGHT, 64),
-    "wait": (("allocatable",), ALLOCATABLE, 64),
-    "nccl collect": ((), COLLECT, 64),
-    "nccl pull-image": ((), PULL, 64),
     "nccl run": (("--kubeconfig", "kubeconfig"), None, 64),
-    "nccl clean": (("--kubeconfig", "kubeconfig"), None, 64),
     "up": (("dev", "--yes"), None, 64),
-    "preview": (("dev",), None, 64),
-    "destroy": (("dev", "--yes"), None, 64),
-    "recover": (("dev",), None, 64),
-    "status": (("dev",), None, 64),
     "support-bundle": (("dev",), None, 64),
-    "verify": (("dev",), None, 64),
-    "nodes": (("dev",), None, 64),
-    "drain": (("dev", "gpu-1"), None, 64),
-    "uncordon": (("dev", "gpu-1"), None, 64),
-    "images": (("dev",), None, 64),
-    "diagnose": (("dev",), None, 64),
-    "measure": (("dev",), None, 64),
-    "history": (("dev",), None, 64),
     "hosts keys": (("dev",), None, 64),
-    "snapshots": (("dev",), None, 64),
-    "restore": (("dev", "--snapshot", "daily"), None, 64),
     "step": (("watch", "survey"), {"install": True}, 64),
-    "prepare": ((), {}, 64),
     "remove host": ((), {}, 64),
-    "remove cluster": ((), {}, 64),
-    "remove keep": ((), {}, 64),
-    "remove nodes": ((), {"workers": []}, 64),
-    "set-taints": ((), {"taints": {}}, 64),
 }
-NEED_NOTHING = {"docs", "nccl check", "nccl profiles"}
-GROUPS = ("nccl", "remove", "hosts")
 
 
 def files(folder: str) -> set[str]:
@@ -110,15 +79,6 @@ def test_the_wheel_holds_every_data_file_of_the_package(wheel: Path) -> None:
 def test_the_wheel_holds_what_lies_at_the_top_of_a_checkout(wheel: Path, folder: str) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"busbar/{folder}/")}
     assert held == {f"busbar/{name}" for name in files(folder)}
-
-
-def test_the_page_on_hosts_names_the_installed_host_scripts(installed: Installed) -> None:
-    done = installed.busbar("docs", "hosts")
-    assert done.returncode == 0, done.stderr.decode()
-    last = done.stdout.decode().splitlines()[-1]
-    folder = Path(last.partition(" are in ")[2])
-    assert folder == (installed.site / "busbar" / "host").resolve()
-    assert (folder / "preflight.sh").is_file()
 
 
 def test_the_wheel_has_no_package_but_busbar_and_its_capabilities(wheel: Path) -> None:
@@ -172,15 +132,6 @@ def test_an_error_of_check_needs_no_extra(installed: Installed, log: Path, optio
 @pytest.mark.parametrize("command", sorted(NEED_STACK))
 def test_a_command_that_needs_the_extra_says_how_to_install_it(installed: Installed, command: str) -> None:
     installed.says_how_to_install_the_extra(command, NEED_STACK[command])
-
-
-def test_every_command_is_tested_without_the_extra() -> None:
-    top = build()
-    others = {capability.name for capability in capabilities()}
-    commands = set(top.commands) - set(GROUPS) - others
-    for group in GROUPS:
-        commands |= {f"{group} {name}" for name in top.commands[group].commands}
-    assert commands == set(NEED_STACK) | NEED_NOTHING
 
 
 def test_a_site_can_be_installed_from_its_folder_alone(

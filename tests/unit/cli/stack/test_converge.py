@@ -61,10 +61,6 @@ def test_the_hosts_of_slurm_are_found_too() -> None:
         again("1", state=state)
 
 
-def test_all_hosts_are_applied_again_on_request() -> None:
-    assert again("all") == [PREFLIGHT, *NODES, *HOSTS]
-
-
 def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> None:
     assert again("cluster") == []
     assert [Options(converge=(name,)).refreshes for name in ("cluster", "all", "w-1")] == [True, True, False]

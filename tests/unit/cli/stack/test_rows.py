@@ -163,11 +163,6 @@ def test_a_note_of_a_host_script_is_a_row_and_no_other_output_there_is(text: str
     assert (text in _text(rows.console)) is shown
 
 
-def test_the_summary_has_the_times_of_the_command_and_of_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbar.cli.stack.rows.BEGAN", time.monotonic() - 37)
-    assert _rows(_events("created")).summary() == "resources: 3 created; 37 s in all, 0 s without the preview"
-
-
 def test_a_step_is_unfinished_from_its_failure_until_it_has_ended() -> None:
     pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
     failed, ended = _rows(_events("step_failed")), _rows(_events("created"))
@@ -201,10 +196,6 @@ def test_an_interrupted_change_that_is_not_repeated_is_named(
     pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
     rows.resumes = ((f"{pool}::{interrupted}", kind),)
     assert rows.not_repeated == [f"{pool}::{name}" for name in names]
-
-
-def test_steps_that_began_and_have_not_ended_are_running() -> None:
-    assert _until("created", "second")[0].running == ["second"]
 
 
 @pytest.mark.parametrize(("op", "ends"), [("delete-replaced", 1), ("create", 0)])
@@ -314,14 +305,3 @@ def test_an_input_that_was_not_there_before_is_a_change() -> None:
 def test_a_secret_that_changed_before_anything_else_is_a_change() -> None:
     third = [event for event in _events("preview_of_unknown") if _begins(event, "third")]
     assert _plan(third)[0].counts() == "1 to update, 0 unchanged"
-
-
-@pytest.mark.parametrize("count", [8, 9])
-def test_a_long_list_of_new_resources_is_cut_and_says_how_many_follow(count: int) -> None:
-    first = next(event for event in _events("created") if _begins(event, "first"))
-    events = [copy.deepcopy(first) for _ in range(count)]
-    for number, event in enumerate(events):
-        step = _step(event)
-        assert step
-        step.urn = f"urn:x::host-{number}"
-    assert ("and 1 more" in " ".join(_plan(events)[1])) == (count == 9)
