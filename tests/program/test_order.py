@@ -180,14 +180,6 @@ def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
     assert [r.name for r in run.resources.values() for pull in pulls if run.waits_for(r, pull)] == []
 
 
-def test_a_single_server_is_followed_by_the_load_balancer() -> None:
-    run = performed(site(servers=1))
-    assert [c.name for c in run.of_type(COMMAND) if c.name.startswith("busbar-control-plane@server")] == [
-        "busbar-control-plane@server-1"
-    ]
-    assert waits(run, "busbar-load-balancer@lb-1", "busbar-control-plane@server-1")
-
-
 def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hold_up_their_start() -> None:
     done = performed(site(servers=1, workers={"a": 1}, nfs_server={"host": "lb-1", "folder": "/srv/busbar"}))
     server, removal = "busbar-nfs-server@lb-1", "busbar-nfs-server-removal@lb-1"
@@ -195,7 +187,3 @@ def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hol
     assert waits(done, server, removal)
     assert not waits(done, "busbar-worker@gpu-1", server)
     assert done.outputs["nfs_server"] == {"address": "192.0.2.1", "export": "/srv/busbar"}
-
-
-def test_without_an_nfs_server_none_is_made(run: Run) -> None:
-    assert [each.name for each in run.custom if each.name.startswith("nfs-server")] == []

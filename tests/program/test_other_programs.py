@@ -142,13 +142,6 @@ def test_the_verdict_is_an_output_of_the_component(run: Run) -> None:
     assert run.outputs == {"verdict": "pass"}
 
 
-def test_the_operators_wait_for_the_devices_of_the_given_nodes(run: Run) -> None:
-    waits = {
-        name: json.loads(run.named(name).inputs["stdin"])["nodes"] for name in ("gpus-gpus", "hcas-hcas")
-    }
-    assert waits == {"gpus-gpus": {"n1": 8, "n2": 8}, "hcas-hcas": {"n1": 4, "n2": 4}}
-
-
 def test_the_job_runs_on_the_given_nodes_with_an_hca_per_rail_and_the_settings_of_the_validation(
     run: Run,
 ) -> None:

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.program.harness import ROOT
 from tests.support.clusters import site
@@ -53,39 +52,10 @@ def test_a_site_has_a_program_an_example_a_schema_and_no_code_of_busbar(folder: 
     }
 
 
-def test_the_environment_of_the_site_serves_its_capabilities_too(folder: Path) -> None:
-    environments = [
-        path.parent / yaml.safe_load(path.read_text())["runtime"]["options"]["virtualenv"]
-        for path in (folder / "Pulumi.yaml", folder / "training/Pulumi.yaml")
-    ]
-    assert {each.resolve() for each in environments} == {(folder / ".venv").resolve()}
-
-
-def test_the_requirements_pin_this_release_as_it_was_installed_and_all_that_it_needs(
-    folder: Path, installed_stack: Installed
-) -> None:
-    release, *others = (folder / "requirements.txt").read_text().splitlines()
-    assert release.startswith("./busbar_cluster-") and release.endswith(".whl[stack]")
-    assert {line.partition("==")[0] for line in others} == set(installed_stack.needed)
-
-
-def test_no_file_is_overwritten(folder: Path, installed_stack: Installed) -> None:
-    done = installed_stack.busbar("init", str(folder))
-    assert done.returncode == 64 and b"Pulumi.yaml" in done.stderr and b"Fix:" in done.stderr
-
-
 def test_the_version_names_the_commit_that_was_built(installed_stack: Installed) -> None:
     words = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     assert installed_stack.busbar("--version").stdout.decode() == f"busbar 0.2.0 (commit {commit})\n"
-
-
-def test_preflight_has_its_host_scripts(installed_stack: Installed) -> None:
-    code = "from busbar.hosts import scripts; print(len(scripts.text('k3s-server')))"
-    done = subprocess.run(
-        [installed_stack.folder / "bin/python", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert int(done.stdout) > 1000
 
 
 def test_the_program_of_a_site_brings_a_cluster_up(folder: Path, installed_stack: Installed) -> None:

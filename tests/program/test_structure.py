@@ -13,7 +13,7 @@ from busbar.manifests.image_pull import ImagePull
 from busbar.operations.preparation import Preparation
 from busbar.operations.removal import HostRemoval, Teardown
 from tests.program.answers import performed
-from tests.program.harness import COMMAND, LOCAL, PROVIDER, RELEASE, Run
+from tests.program.harness import COMMAND, LOCAL, PROVIDER, Run
 from tests.support.clusters import H100_POOL, all_operators, site
 from tests.support.host_commands import values_of
 
@@ -24,24 +24,6 @@ OF_THE_FABRIC = {"busbar-nccl-namespace", "busbar-nccl-a-image", "busbar-nccl-b-
 @pytest.fixture(scope="module")
 def run() -> Run:
     return performed(site(load_balancers=2, workers={"a": 2, "b": 1}, **all_operators(enabled=True)))
-
-
-def test_the_components_have_the_published_types(run: Run) -> None:
-    components = Counter(r.type for r in run.resources.values() if r.type.startswith("busbar:"))
-    published = {
-        "busbar:index:Preflight": 1,
-        "busbar:index:K3sControlPlane": 1,
-        "busbar:index:HAProxyLoadBalancer": 1,
-        "busbar:index:Cluster": 1,
-        "busbar:index:NfsServer": 1,
-        "busbar:index:InfiniBandWorkerPool": 2,
-        "busbar:index:GpuOperator": 1,
-        "busbar:index:NetworkOperator": 1,
-        "busbar:index:MpiOperator": 1,
-        "busbar:index:FabricValidation": 1,
-        "busbar:index:NcclValidation": 2,
-    }
-    assert {kind: components[kind] for kind in published} == published
 
 
 def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: Run) -> None:
@@ -190,12 +172,6 @@ def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(ru
         "busbar-worker@gpu": "k3s-agent",
     }
     assert {each["timeout_seconds"] for each in removals.values()} <= {600, 900}
-
-
-def test_operators_that_are_not_enabled_are_not_installed() -> None:
-    run = performed(site(**all_operators(enabled=False)))
-    assert run.of_type(RELEASE) == []
-    assert run.outputs["versions"].keys() == {"nccl", "nccl_plugin"}
 
 
 def test_without_validation_there_is_no_job_and_no_pull_of_its_image_and_the_update_succeeds() -> None:
