@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from typing import Any
 
 import pytest
 import yaml
 
 from busbar.kube import batches
 from busbar.kube.client import ApiError
-from busbar.preflight import facts
 from tests.program import harness
-from tests.program.answers import healthy, performed
-from tests.program.harness import COMMAND, Run, run_program
+from tests.program.answers import performed
+from tests.program.harness import COMMAND, Run
 from tests.support.clusters import site
 
 
@@ -133,26 +130,6 @@ def test_workers_of_a_cluster_that_does_not_answer_wait_for_every_server(
     monkeypatch.setattr(harness, "ask_nodes", silent)
     run = performed(cluster)
     assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3")
-
-
-def test_a_worker_that_preflight_did_not_reach_changes_after_those_that_it_did(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = site(servers=1, workers={"a": 3})
-    names = frozenset(["gpu-1", "gpu-2", "gpu-3"])
-    monkeypatch.setattr(harness, "ask_nodes", lambda *_, **__: batches.Nodes(names=names, ready=names))
-
-    def without_gpu_1(args: Any) -> Any:
-        answer = dict(healthy(cluster)(args))
-        if args.name == "busbar-preflight-hosts":
-            records = facts.read(answer["stdout"])
-            answer["stdout"] = facts.pack({**records, "gpu-1": replace(records["gpu-1"], fingerprint="")})
-        return answer
-
-    run = run_program(cluster, without_gpu_1)
-    assert run.error is None
-    begun = [each.name for each in run.of_type(COMMAND) if each.name.startswith("busbar-worker@")]
-    assert begun == ["busbar-worker@gpu-2", "busbar-worker@gpu-3", "busbar-worker@gpu-1"]
 
 
 def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None:
