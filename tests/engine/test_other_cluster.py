@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from tests.support.engine import throwaway_project
 
@@ -47,25 +45,11 @@ class Project:
         return self.pulumi("up", "--yes", "--skip-preview", *options)
 
 
-Made = Callable[[str], Project]
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Made:
-    """A stack that was updated on the cluster with this id."""
-
-    def make(identifier: str) -> Project:
-        project = Project(tmp_path, throwaway_project(tmp_path, PROGRAM))
-        project.pulumi("stack", "init")
-        code, text = project.up(identifier, "first")
-        assert code == 0, text
-        return project
-
-    return make
-
-
-def test_it_is_refused_in_a_preview_and_in_an_update_before_anything_else_is_touched(made: Made) -> None:
-    project = made("a1")
+def test_it_is_refused_in_a_preview_and_in_an_update_before_anything_else_is_touched(tmp_path: Path) -> None:
+    project = Project(tmp_path, throwaway_project(tmp_path, PROGRAM))
+    project.pulumi("stack", "init")
+    code, text = project.up("a1", "first")
+    assert code == 0, text
     project.configure("b2", "second")
     refused = [
         project.pulumi("preview"),

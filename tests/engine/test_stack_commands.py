@@ -236,13 +236,6 @@ def test_status_of_a_stack_that_was_never_made_says_how_to_make_it(site: Site) -
     assert "does not exist" in done.text and "busbar up dev" in done.text
 
 
-def test_a_missing_passphrase_is_explained_and_nothing_is_made(site: Site) -> None:
-    without = {name: value for name, value in site.environment.items() if name != "PULUMI_CONFIG_PASSPHRASE"}
-    done = Site(site.folder, without).busbar("up", "dev", "--yes")
-    assert done.code == 1, done.text
-    assert "Fix: export PULUMI_CONFIG_PASSPHRASE" in done.text
-
-
 def test_the_first_up_makes_the_stack_and_prints_a_row_for_each_step(site: Site) -> None:
     done = site.busbar("up", "dev", "--yes")
     assert done.code == 0, done.text

@@ -167,11 +167,6 @@ def test_a_replaced_provider_leaves_the_release_installed_and_its_gpus_waited_fo
     assert stack.done() == ["uninstall", "install", "waited"]
 
 
-def test_after_that_a_further_update_has_nothing_to_do(stack: Stack) -> None:
-    done = stack.up("--expect-no-changes", IDENTIFIER="two")
-    assert done.returncode == 0, done.stdout
-
-
 def test_an_upgraded_release_is_waited_for(stack: Stack) -> None:
     stack.chart(a=1)
     done = stack.up(IDENTIFIER="two")

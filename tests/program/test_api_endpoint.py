@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
@@ -12,7 +11,7 @@ import yaml
 from tests.program.answers import performed
 from tests.program.harness import Run
 from tests.support.clusters import site
-from tests.support.host_commands import values_of
+from tests.support.host_commands import files_of, values_of
 
 ENDPOINT = "https://k8s.example.org:6443"
 
@@ -24,8 +23,7 @@ def run() -> Run:
 
 def sent(run: Run, name: str) -> dict[str, str]:
     """The files that a step sends to its host."""
-    payload = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
-    return {key: base64.b64decode(text).decode() for key, text in payload.items()}
+    return files_of(run.named(name).inputs["stdin"])
 
 
 def config_of(run: Run, name: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from tests.program.harness import Run, run_program
 from tests.support.clusters import site
 from tests.support.verdicts import passing
 
-CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 POLICY = "busbar/when-busy"
 KEEP = {"deadline_seconds": 30, "keep": True}
 
@@ -68,13 +67,6 @@ def test_a_written_default_and_an_omitted_key_are_the_same_program(quarantine: t
     assert {name: each.raw for name, each in written.resources.items()} == {
         name: each.raw for name, each in omitted.resources.items()
     }
-
-
-@pytest.mark.parametrize("when_busy", ["fail", "wait", "keep"])
-def test_the_program_stores_no_record_whatever_the_policy(when_busy: str) -> None:
-    run = update(when_busy=when_busy)
-    assert not run.of_type(CONFIG_MAP)
-    assert ClusterOutputs.from_dict(run.outputs).nccl["h100"].nodes_measured == ("gpu-1", "gpu-2")
 
 
 def test_a_quarantine_keeps_the_verdict_of_a_busy_pool() -> None:

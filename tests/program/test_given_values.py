@@ -105,12 +105,6 @@ def test_a_server_is_told_whether_it_is_the_first_and_where_the_others_are(run: 
     assert given["PEERS"].split() == removal["PEERS"].split() == others
 
 
-def test_an_nfs_server_is_told_how_its_folder_is_exported(run: Run) -> None:
-    given = values_of(run.named("busbar-nfs-server@lb-1").inputs["create"])
-    found = {name: given[name] for name in NFS}
-    assert found == {"FOLDER": "/srv/busbar", "SQUASH": "none", "ALLOW_SYSTEM_DISK": "true"}
-
-
 def test_a_file_that_the_stack_names_is_looked_for_beside_the_program(tmp_path: Path) -> None:
     (tmp_path / "sums.txt").write_text(f"{'ef' * 32}  k3s\n")
     program = tmp_path / "__main__.py"

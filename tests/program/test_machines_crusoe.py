@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +14,9 @@ from pulumi.runtime import mocks
 
 from busbar.config import load
 from busbar.config.stackfile import ROLES, hosts_schema, with_listed_hosts
-from tests.program.answers import healthy
 from tests.program.harness import ROOT, Run, run_program, texts
 from tests.support.clusters import site
-from tests.support.host_lists import STACK, Stacks, from_list
+from tests.support.host_lists import STACK, from_list
 
 GPU = "h100-80gb-sxm-ib.8x"
 MACHINES = {
@@ -157,18 +155,3 @@ def test_a_host_key_is_installed_that_is_the_exported_one_and_in_no_plain_value(
 )
 def test_a_wrong_configuration_is_refused_with_its_place(changes: dict[str, Any], said: str) -> None:
     assert said in str(up(**changes).error)
-
-
-def test_a_cluster_of_these_machines_has_none_of_them_among_its_resources(tmp_path: Path) -> None:
-    listed = up().outputs["hosts"]
-    given = from_list(site(), stack=STACK)
-    inline: Any = with_listed_hosts(given, ROLES, lambda _: listed).data
-    run = run_program(
-        inline,
-        healthy(inline),
-        program=Path(shutil.copy(ROOT / "__main__.py", tmp_path)),
-        config={"busbar:cluster": json.dumps(given)},
-        call=Stacks({"hosts": listed}, []),
-    )
-    assert run.error is None and run.named("busbar-worker@gpu-1")
-    assert not [each.type for each in run.resources.values() if each.type.startswith("crusoe:")]

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pulumi.runtime import mocks
 
 from busbar.outputs.contract import summarize
-from busbar.preflight.spec import Spec
 from tests.program.answers import healthy
 from tests.program.harness import COMMAND, LOCAL, RELEASE, Answer, Run, run_program, texts
-from tests.support.clusters import H100_POOL, host, host_key, site
-from tests.support.host_commands import values_of
+from tests.support.clusters import host, host_key, site
 from tests.support.verdicts import passing
 
 PROGRAM = """
@@ -97,11 +93,8 @@ ON_ITS_HOSTS = site(
     load_balancers=2,
     servers=1,
     workers={"h100": 1},
-    name="mine",
     nfs_server={"folder": "/srv/files"},
-    k3s={"sha256": {"amd64": "a" * 64}, "server_args": {"debug": True}},
     ssh={"bastion": {"address": "192.0.2.9", "host_key": host_key("bastion")}},
-    pools={"h100": {**H100_POOL, "min_disk_gb": 70, "labels": {"example.com/rack": "r1"}}},
 )
 ON_ITS_HOSTS["hosts"]["nfs_server"] = host("files", "192.0.2.20")
 
@@ -119,12 +112,6 @@ def performed(folder: Path, text: str, answers: Answer) -> Run:
     done = run_program({}, answers, program=program, project="mine")
     assert done.error is None
     return done
-
-
-def given(run: Run, name: str, part: str) -> str:
-    """A file that a host is given on stdin."""
-    payload = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
-    return base64.b64decode(payload[part]).decode()
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +139,6 @@ def test_the_job_runs_on_the_given_nodes_with_an_hca_per_rail_and_the_settings_o
     assert " -n 7 " in json.dumps(job)
 
 
-def test_a_measurement_waits_for_what_its_component_depends_on(run: Run) -> None:
-    assert run.waits_for(run.named("nccl-job"), run.named("hcas-hcas"))
-
-
 def test_everything_on_the_cluster_is_made_by_the_given_provider(run: Run) -> None:
     mine = run.named("mine").urn
     on_cluster = [each for each in run.custom if each.type.startswith("kubernetes:")]
@@ -173,12 +156,6 @@ def test_the_policy_is_deleted_with_the_release_that_brings_its_kind(run: Run) -
     assert run.named("hcas-policy").request.deletedWith == run.named("hcas-release").urn
 
 
-def test_preflight_is_told_the_hosts_and_what_each_must_have(on_hosts: Run) -> None:
-    spec = Spec.model_validate_json(on_hosts.named("checks-hosts").inputs["stdin"])
-    found = {host.name: spec.requirements_of(host).min_disk_gb for host in spec.hosts}
-    assert found == {"lb-1": 1, "lb-2": 1, "server-1": 10, "gpu-1": 70, "files": 1}
-
-
 def test_hosts_are_reached_through_the_given_bastion_with_the_given_key_as_a_secret(on_hosts: Run) -> None:
     connection = on_hosts.named("api@lb-2").inputs["connection"]
     assert (connection["host"], connection["proxy"]["host"]) == ("192.0.2.2", "192.0.2.9")
@@ -192,23 +169,3 @@ def test_what_a_step_is_sent_on_stdin_is_a_secret_whether_or_not_the_program_has
     for command in on_hosts.of_type(COMMAND):
         [(_, text, secret)] = [each for each in texts(command.raw) if each[0] == "stdin"]
         assert secret is (text.splitlines()[0] != "{}"), command.name
-
-
-def test_k3s_has_the_given_settings_and_workers_join_the_given_api(on_hosts: Run) -> None:
-    server, worker = (
-        yaml.safe_load(given(on_hosts, name, "config")) for name in ("plane@server-1", "gpu@gpu-1")
-    )
-    assert server["debug"] is True
-    assert server["tls-san"] == ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "server-1"]
-    assert (worker["server"], worker["node-label"]) == (
-        "https://192.0.2.100:6443",
-        ["example.com/rack=r1"],
-    )
-    [entry] = yaml.safe_load(on_hosts.outputs["kubeconfig"])["clusters"]
-    assert (entry["name"], entry["cluster"]["server"]) == ("mine", "https://192.0.2.100:6443")
-
-
-def test_an_nfs_server_exports_the_folder_to_the_given_workers(on_hosts: Run) -> None:
-    assert "/srv/files 198.18.0.2(rw," in given(on_hosts, "nfs@files", "exports")
-    values = values_of(on_hosts.named("nfs@files").inputs["create"])
-    assert (values["SQUASH"], values["ALLOW_SYSTEM_DISK"]) == ("all", "false")

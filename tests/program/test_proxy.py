@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 from tests.program.answers import performed
 from tests.program.harness import COMMAND, Run
 from tests.support.clusters import host, site
-from tests.support.host_commands import values_of
+from tests.support.host_commands import files_of, values_of
 
 URL = "http://proxy.example.com:3128"
 STEPS = {
@@ -30,13 +28,13 @@ def test_downloads_packages_and_the_units_of_k3s_have_the_proxy() -> None:
     commands = {each.name: each.inputs for each in run.custom if each.type == COMMAND}
     given = {name: values_of(each["create"]) for name, each in commands.items()}
     assert {name for name, values in given.items() if values.get("https_proxy") == URL} == STEPS
-    payloads = {name: json.loads(each["stdin"].splitlines()[0]) for name, each in commands.items()}
+    payloads = {name: files_of(each["stdin"]) for name, each in commands.items()}
     assert {name for name, payload in payloads.items() if "proxy" in payload} == {
         name for name in STEPS if name.startswith(("busbar-control-plane", "busbar-worker"))
     }
-    of_a_server = base64.b64decode(payloads["busbar-control-plane@server-2"]["proxy"]).decode()
+    of_a_server = payloads["busbar-control-plane@server-2"]["proxy"]
     assert f"Environment=HTTPS_PROXY={URL}" in of_a_server and "198.18.0.2" in of_a_server
-    assert "198.18.0.2" not in base64.b64decode(payloads["busbar-worker@gpu-1"]["proxy"]).decode()
+    assert "198.18.0.2" not in payloads["busbar-worker@gpu-1"]["proxy"]
 
 
 def test_without_the_key_no_step_knows_a_proxy() -> None:
@@ -44,4 +42,4 @@ def test_without_the_key_no_step_knows_a_proxy() -> None:
     for each in run.custom:
         assert "_proxy" not in str(each.inputs.get("create", ""))
         if each.type == COMMAND:
-            assert "proxy" not in json.loads(each.inputs["stdin"].splitlines()[0])
+            assert "proxy" not in files_of(each.inputs["stdin"])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import shlex
 from copy import deepcopy
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar import names
 from busbar.components import worker_pool
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy, performed
 from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
 from tests.support.clusters import site
+from tests.support.host_commands import files_of, values_of
 
 CLUSTER = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
 
@@ -55,11 +53,6 @@ def removal(run: Run, name: str) -> dict[str, Any]:
     return found
 
 
-def values(text: str) -> dict[str, str]:
-    """The variables that a command text gives to its script."""
-    return dict(word.split("=", 1) for word in shlex.split(text) if word.split("=", 1)[0].isupper())
-
-
 def test_a_move_to_another_pool_another_order_and_another_name_keep_the_resources_of_every_host(
     run: Run, moved: Run, reordered: Run
 ) -> None:
@@ -71,13 +64,13 @@ def test_a_move_to_another_pool_another_order_and_another_name_keep_the_resource
 def test_every_installation_leaves_the_mark_that_its_own_removal_looks_for(run: Run) -> None:
     assert len(installed(run)) == 8
     for command in installed(run):
-        create, delete = values(command.inputs["create"]), removal(run, command.name)["values"]
+        create, delete = values_of(command.inputs["create"]), removal(run, command.name)["values"]
         assert create["OWNER"] == delete["OWNER"] == f"busbar/test/{command.name}"
         assert create["INSTALL_ID"] == delete["INSTALL_ID"]
 
 
 def test_all_hosts_of_a_cluster_have_one_install_id_which_is_not_the_token(run: Run) -> None:
-    [install_id] = {values(c.inputs["create"])["INSTALL_ID"] for c in installed(run)}
+    [install_id] = {values_of(c.inputs["create"])["INSTALL_ID"] for c in installed(run)}
     assert len(install_id) == 16
     assert TOKEN not in install_id
 
@@ -110,8 +103,7 @@ def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
 
 
 def payload(command: Resource, name: str) -> str:
-    line = command.inputs["stdin"].partition("\n")[0]
-    return base64.b64decode(json.loads(line)[name]).decode()
+    return files_of(command.inputs["stdin"])[name]
 
 
 def test_server_1_is_told_on_which_machines_the_others_are(run: Run) -> None:
@@ -120,7 +112,7 @@ def test_server_1_is_told_on_which_machines_the_others_are(run: Run) -> None:
         f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
     ]
     assert payload(run.named("busbar-control-plane-rejoin"), "machines") == "server-1 machine-server-1"
-    assert values(nodes.inputs["create"])["AFTER"] == "true", "K3s must run there"
+    assert values_of(nodes.inputs["create"])["AFTER"] == "true", "K3s must run there"
 
 
 @pytest.mark.parametrize("step", ["busbar-control-plane-nodes", "busbar-control-plane-rejoin"])
@@ -150,15 +142,6 @@ def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
         assert f"K10{'1' * 64}::server:{TOKEN}-busbar-control-plane-server-token" in config
     agent = payload(done.named("busbar-worker@gpu-1"), "config")
     assert f"K10{'1' * 64}::node:{TOKEN}-busbar-control-plane-agent-token" in agent
-
-
-def test_a_worker_registers_with_the_labels_of_its_place_in_the_fabric() -> None:
-    cluster = deepcopy(CLUSTER)
-    for worker in cluster["hosts"]["workers"]:
-        worker["topology"] = {"rail_group": "su03", "block": "b1"}
-    config = yaml.safe_load(payload(performed(cluster).named("busbar-worker@gpu-1"), "config"))
-    placed = {"fabric.topograph.run/tier-0=su03", "fabric.topograph.run/tier-1=b1"}
-    assert placed <= set(config["node-label"])
 
 
 def test_tokens_are_letters_and_digits_and_no_change_of_an_argument_makes_a_new_one(run: Run) -> None:
@@ -191,7 +174,7 @@ def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() 
     run = performed(cluster)
     commands = [run.named(f"busbar-worker@gpu-{number}").inputs["create"] for number in (1, 3)]
     keys = ("RUNNING_JOBS", "DRAIN", "PAUSE_SECONDS")
-    assert [[values(text)[key] for key in keys] for text in commands] == [
+    assert [[values_of(text)[key] for key in keys] for text in commands] == [
         ["wait", "upgrade", "60"],
         ["keep", "always", "30"],
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 from tests.program.answers import TOKEN, performed
 from tests.program.harness import COMMAND, Run
 from tests.support.clusters import site
+from tests.support.host_commands import files_of
 
 K3S = {"sha256": {"amd64": "ab" * 32}}
 SERVERS = ("server-1", "server-2", "server-3")
@@ -27,10 +27,7 @@ def plain() -> Run:
 
 
 def config_of(run: Run, name: str) -> dict[str, Any]:
-    line = run.named(name).inputs["stdin"].partition("\n")[0]
-    written = yaml.safe_load(base64.b64decode(json.loads(line)["config"]))
-    assert isinstance(written, dict)
-    return written
+    return dict(yaml.safe_load(files_of(run.named(name).inputs["stdin"])["config"]))
 
 
 def texts(run: Run) -> dict[str, str]:

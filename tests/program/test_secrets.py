@@ -14,6 +14,7 @@ from busbar import config
 from tests.program.answers import CLIENT_KEY, TOKEN, healthy, performed
 from tests.program.harness import COMMAND, LOCAL, Run, run_program, texts
 from tests.support.clusters import site
+from tests.support.host_commands import files_of
 
 MARKS = {key: f"MOCK-{key}-MOCK" for key in config.SECRETS}
 SECRETS = MARKS | {
@@ -58,8 +59,7 @@ def test_the_secrets_reach_the_hosts_on_stdin(run: Run) -> None:
 
 
 def test_each_secret_is_written_under_its_own_key(run: Run) -> None:
-    line = run.named("busbar-control-plane@server-1").inputs["stdin"].partition("\n")[0]
-    written = yaml.safe_load(base64.b64decode(json.loads(line)["config"]))
+    written = yaml.safe_load(files_of(run.named("busbar-control-plane@server-1").inputs["stdin"])["config"])
     assert written["token"] == f"{TOKEN}-busbar-control-plane-server-token"
     assert written["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token"
     assert written["etcd-s3-access-key"] == MARKS["s3AccessKey"]

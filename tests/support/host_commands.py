@@ -1,7 +1,9 @@
-"""The values in the command of a step on a host."""
+"""The values and files that a step gives to its host."""
 
 from __future__ import annotations
 
+import base64
+import json
 import shlex
 
 
@@ -13,3 +15,9 @@ def values_of(text: str) -> dict[str, str]:
     except ValueError:
         return {}
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def files_of(stdin: str) -> dict[str, str]:
+    """The files in what a step sends on stdin, by name."""
+    encoded = json.loads(stdin.splitlines()[0])
+    return {name: base64.b64decode(text).decode() for name, text in encoded.items()}

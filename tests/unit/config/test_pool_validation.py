@@ -54,11 +54,6 @@ def test_what_neither_sets_is_left_to_the_profile_of_the_pool() -> None:
     assert cluster.validation_of("old").chosen("algorithm") == "sharp"
 
 
-def test_pools_of_different_hardware_have_a_profile_each() -> None:
-    both = noted(two_pools({"profile": "a100-ib-8x200"}, profile="h100-ib-8x400"))
-    assert [text for text in both if "validation" in text] == []
-
-
 @pytest.mark.parametrize(
     ("own", "message"),
     [

@@ -141,11 +141,6 @@ def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: 
         stackfile.find("prod", tmp_path, tmp_path)
 
 
-def test_a_stack_file_knows_its_stack_and_its_project_folder(tmp_path: Path) -> None:
-    file = stackfile.read(stack(tmp_path, PLAIN_STACK, name="h100.eu"))
-    assert (file.stack, file.project) == ("h100.eu", tmp_path)
-
-
 @pytest.mark.parametrize(
     ("written", "says"),
     [

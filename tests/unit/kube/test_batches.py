@@ -9,6 +9,7 @@ import pytest
 
 from busbar.kube.batches import Nodes, ask, batches, read
 from busbar.kube.client import JsonObject
+from tests.unit.kube.node_cluster import node, pod
 
 WORKERS = [f"w-{number}" for number in range(1, 8)]
 
@@ -53,35 +54,16 @@ def test_a_worker_that_preflight_did_not_reach_is_in_no_batch_with_others() -> N
     assert batches(WORKERS[:4], 1, found, ["w-1"]) == [["w-2"], ["w-3"], ["w-4"]]
 
 
-def node(name: str, ready: str = "True", **annotations: str) -> JsonObject:
-    conditions = [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"unschedulable": bool(annotations)},
-        "status": {"conditions": conditions},
-    }
-
-
-def pod(on: str, *owners: str) -> JsonObject:
-    references = [{"kind": kind} for kind in owners]
-    return {"metadata": {"name": "p", "ownerReferences": references}, "spec": {"nodeName": on}}
-
-
 class Cluster:
     """Its Nodes and running pods; `asked` has the query of each request."""
 
-    def __init__(self, *pods: JsonObject) -> None:
-        self.pods, self.asked = list(pods), dict[str, dict[str, str]]()
+    def __init__(self, *pods: JsonObject, nodes: Collection[JsonObject] = ()) -> None:
+        self.nodes = [*nodes] or [node("w-1"), node("w-2", ready=False), node("w-3", cordoned=True)]
+        self.pods, self.asked = [*pods], dict[str, dict[str, str]]()
 
     def list(self, path: str, **query: str) -> list[JsonObject]:
         self.asked[path] = query
-        if path == "/api/v1/pods":
-            return self.pods
-        return [
-            node("w-1"),
-            node("w-2", "Unknown"),
-            node("w-3", **{"busbar/cordoned": '{"why": "restart", "cordoned": true}'}),
-        ]
+        return self.pods if path == "/api/v1/pods" else self.nodes
 
 
 def found(cluster: Any, *, jobs: bool = True) -> Nodes:
@@ -95,14 +77,14 @@ def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None
 
 
 def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> None:
-    cluster = Cluster()
-    drained = node("w-1", "Unknown", **{"busbar/drained": '{"why": "fan", "by": "anna@ops"}'})
-    cluster.list = lambda path, **query: [] if path == "/api/v1/pods" else [drained]  # type: ignore[method-assign]
-    assert found(cluster).drained == {"w-1": "fan (by anna@ops)"}
+    drained = node("w-1", ready=False)
+    drained["metadata"]["annotations"] = {"busbar/drained": '{"why": "fan", "by": "anna@ops"}'}
+    assert found(Cluster(nodes=[drained])).drained == {"w-1": "fan (by anna@ops)"}
 
 
 def test_pods_of_jobs_of_any_kind_are_found_and_others_are_not() -> None:
-    cluster = Cluster(pod("w-1", "MPIJob"), pod("w-2", "Job"), pod("w-3", "StatefulSet"), pod("w-4"))
+    owners = ("MPIJob", "Job", "StatefulSet", "")
+    cluster = Cluster(*(pod("p", f"w-{number}", owner) for number, owner in enumerate(owners, 1)))
     assert found(cluster).with_jobs == {"w-1", "w-2"}
     assert cluster.asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
 

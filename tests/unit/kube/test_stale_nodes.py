@@ -109,28 +109,12 @@ def test_a_node_that_is_not_ready_any_more_while_its_kubelet_runs_is_deleted_and
     assert cluster.clock.time < 25
 
 
-def test_a_node_that_was_not_ready_before_is_silent_if_its_kubelet_is() -> None:
-    cluster = Nodes(SERVER, node("w-1", "b", ready=False), node("w-2", "c", ready=False))
-    cluster.died, cluster.clock.time = {"w-1": 0.0}, 900.0
-    assert remove(cluster) == ["w-1", "w-2"]
-
-
 def test_a_kubelet_that_has_noted_no_lease_is_not_silent() -> None:
     leases = [
         {"metadata": {"name": "w-1"}, "spec": {"leaseDurationSeconds": 40}},
         {"metadata": {"name": "w-2"}, "spec": {}},
     ]
     assert nodes.silent(Cluster({LEASES: leases})) == set()
-
-
-def test_a_budget_that_allows_an_eviction_later_is_waited_for_and_named() -> None:
-    said: list[str] = []
-    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
-    cluster.refused = {"app"}
-    cluster.clock.at(100, cluster.refused.clear)
-    remove(cluster, said=said)
-    assert cluster.log == ["w-1 cordoned", "app evicted", "w-1 deleted"]
-    assert f"draining; w-1: remaining pods: default/app ({BUDGET})" in said[1]
 
 
 def test_a_drain_that_does_not_end_in_time_does_not_keep_the_node() -> None:

@@ -49,12 +49,6 @@ def test_the_launcher_has_the_environment_that_the_ranks_are_given() -> None:
     assert {each["name"]: each["value"] for each in spec["containers"][0]["env"]} == job().env
 
 
-def test_sshd_of_a_worker_starts_in_an_image_without_its_folder_and_host_keys() -> None:
-    [container] = worker(mpijob.render(job()))["containers"]
-    before, _, _ = container["command"][-1].partition(" && exec /usr/sbin/sshd ")
-    assert before.endswith(" && mkdir -p /run/sshd && ssh-keygen -A >/dev/null")
-
-
 def test_workers_that_have_hcas_check_them_before_they_start() -> None:
     def command(**config: Any) -> str:
         [container] = worker(mpijob.render(job(**config)))["containers"]

@@ -10,7 +10,7 @@ import yaml
 
 from busbar.config import load
 from busbar.preflight.spec import Spec, spec_of
-from tests.support.clusters import host, site
+from tests.support.clusters import site
 from tests.unit.preflight.samples import HOST_KEY
 
 ROWS = yaml.safe_load(Path(__file__).with_name("requirements.yaml").read_text())
@@ -98,14 +98,6 @@ def test_the_nfs_server_is_checked_again_when_its_folder_or_its_clients_change()
 def test_with_a_new_nfs_server_the_workers_are_checked_too() -> None:
     without = spec_of(load(site(workers={"h100": 2})))
     assert changed(without, with_nfs()) == ["lb-1", "gpu-1", "gpu-2"]
-
-
-def test_a_host_that_is_only_the_nfs_server_needs_little() -> None:
-    cluster = site(nfs_server={"folder": "/srv/busbar"})
-    cluster["hosts"]["nfs_server"] = host("nfs-1", "192.0.2.50")
-    spec = spec_of(load(cluster))
-    assert spec.hosts[-1].role == "nfs"
-    assert spec.requirements_of(spec.hosts[-1]).min_disk_gb == 1
 
 
 def test_a_node_is_asked_for_the_names_that_it_downloads_from() -> None:
