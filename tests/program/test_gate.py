@@ -106,10 +106,7 @@ STEPS = (
 
 @pytest.mark.parametrize(
     ("step", "reason"),
-    [
-        *((step, INCOMPLETE) for step in STEPS),
-        ("busbar-control-plane-stale-nodes", UNFINISHED),
-    ],
+    [*((step, INCOMPLETE) for step in STEPS), ("busbar-control-plane-stale-nodes", UNFINISHED)],
 )
 def test_an_update_that_goes_on_after_a_failed_step_ends_with_an_error_and_uninstalls_nothing(
     step: str, reason: str

@@ -70,11 +70,7 @@ def run() -> Run:
 
 
 def test_the_table_has_every_kind_of_step(run: Run) -> None:
-    alike = {
-        "busbar-load-balancer@lb-1",
-        "busbar-control-plane@server-3",
-        "busbar-worker@gpu-2",
-    }
+    alike = {"busbar-load-balancer@lb-1", "busbar-control-plane@server-3", "busbar-worker@gpu-2"}
     assert {each.name for each in run.of_type(COMMAND)} == STEPS.keys() | alike
 
 

@@ -30,11 +30,7 @@ def host(name: str, address: str, **more: Any) -> dict[str, Any]:
 
 
 def site(
-    *,
-    load_balancers: int = 1,
-    servers: int = 3,
-    workers: Mapping[str, int] | None = None,
-    **sections: Any,
+    *, load_balancers: int = 1, servers: int = 3, workers: Mapping[str, int] | None = None, **sections: Any
 ) -> dict[str, Any]:
     """A valid site; `workers` is {pool: how many}, `sections` replaces or adds top-level keys."""
     counts = workers if workers is not None else {"h100": 2}

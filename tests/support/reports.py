@@ -48,12 +48,7 @@ HEALTHY: dict[str, Any] = {
 
 def report(**changes: Any) -> Report:
     """What a good worker with 8 GPUs and 8 rails reports, with `changes` laid over."""
-    gpu = {
-        "model": "NVIDIA H100 80GB HBM3",
-        "driver": "570.124.06",
-        "persistence_mode": True,
-        "mig": False,
-    }
+    gpu = {"model": "NVIDIA H100 80GB HBM3", "driver": "570.124.06", "persistence_mode": True, "mig": False}
     content: dict[str, Any] = {
         "schema_version": 5,
         "os": "ubuntu",

@@ -108,10 +108,7 @@ def crd(document: Mapping[str, Any]) -> dict[str, Any]:
             "group": spec["group"],
             "names": {"kind": spec["names"]["kind"]},
             "versions": [
-                {
-                    "name": v["name"],
-                    "schema": {"openAPIV3Schema": structure(v["schema"]["openAPIV3Schema"])},
-                }
+                {"name": v["name"], "schema": {"openAPIV3Schema": structure(v["schema"]["openAPIV3Schema"])}}
                 for v in spec["versions"]
             ],
         }

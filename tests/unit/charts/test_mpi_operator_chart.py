@@ -10,11 +10,7 @@ import yaml
 
 from busbar.manifests.operators import MPI_OPERATOR
 from tests.support.kube_site import cluster
-from tests.unit.charts.controller import (
-    check_account,
-    check_roles_of_users,
-    of_kind,
-)
+from tests.unit.charts.controller import check_account, check_roles_of_users, of_kind
 from tests.unit.charts.published import MPI_OPERATOR_RELEASE, PROJECT, extracted, helm, published_crd
 
 CHART = PROJECT / "charts" / "mpi-operator"

@@ -40,11 +40,7 @@ SHOWN = dict(commands())
 ON_A_STACK = [words for words, each in SHOWN.items() if any(param.name == "stack" for param in each.params)]
 
 # The arguments that a command needs besides the stack.
-NEEDED = {
-    "drain": "gpu-1",
-    "uncordon": "gpu-1",
-    "restore": "--snapshot=daily",
-}
+NEEDED = {"drain": "gpu-1", "uncordon": "gpu-1", "restore": "--snapshot=daily"}
 # Commands that do not read the configuration. A support bundle must be made for an invalid file too.
 WITHOUT_CONFIG = [("schema",), ("history",), ("support-bundle",)]
 

@@ -31,10 +31,7 @@ def test_a_plain_value_that_the_engine_reads_differently_is_named_with_its_path(
     ("text", "where"),
     [
         ("a:\n  b: 1\n  b: 2\n", "line 3, column 3: duplicate key 'b'"),
-        (
-            "a: {{ x }}\n",
-            "line 1, column 5: a key is not a text; a value that begins with {{",
-        ),
+        ("a: {{ x }}\n", "line 1, column 5: a key is not a text; a value that begins with {{"),
         ("a: [\n", "line 2, column 1"),
         ("a: *none\n", "line 1, column 4: found undefined alias"),
     ],

@@ -456,7 +456,7 @@ def test_an_address_in_another_spelling_is_the_same(one: str, other: str) -> Non
     data["hosts"]["nfs_server"] = host("nfs-1", one)
     data["hosts"]["workers"][1]["address"] = other
     assert [each.partition(". Fix: ")[0] for each in findings(data) if " the address of " in each] == [
-        f"hosts.workers[1].address: {one!r} is also the address of hosts.nfs_server",
+        f"hosts.workers[1].address: {one!r} is also the address of hosts.nfs_server"
     ]
 
 
@@ -478,7 +478,7 @@ def with_images(*names: str) -> dict[str, Any]:
 def test_image_archives_have_a_format_that_k3s_reads_and_names_of_their_own() -> None:
     assert load(with_images("a.tar", "b.tar.gz", "c.tgz", "d.tar.zst"))
     assert findings(with_images("a.tar", "b.zip", "sub/a.tar")) == [
-        "k3s.images[1].url: 'http://mirror/b.zip' is not a .tar, .tar.gz, .tgz or .tar.zst archive",
+        "k3s.images[1].url: 'http://mirror/b.zip' is not a .tar, .tar.gz, .tgz or .tar.zst archive"
     ]
     assert findings(with_images("a.tar", "sub/a.tar")) == [
         "k3s.images: the file name 'a.tar' is there twice, and hosts store archives by it. Fix: rename one"

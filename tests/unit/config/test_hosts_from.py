@@ -25,7 +25,7 @@ SITE = site(load_balancers=2, workers={"h100": 2, "a100": 1})
 HOSTS = host_list(SITE["hosts"])
 FULL = copy.deepcopy(HOSTS)
 FULL["hosts"][-1] |= {
-    **{"user": "ubuntu", "port": 2222, "topology": {"rail_group": "su-1"}, "provider_id": "2b6f"},
+    **{"user": "ubuntu", "port": 2222, "topology": {"rail_group": "su-1"}, "provider_id": "2b6f"}
 }
 SEED = 41
 START = "Pulumi.test.yaml"

@@ -26,8 +26,7 @@ def topology(root: Path, name: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
-    [("keys/id", "/site/keys/id"), ("/keys/id", "/keys/id"), ("~/id", "/home/someone/id")],
+    ("given", "path"), [("keys/id", "/site/keys/id"), ("/keys/id", "/keys/id"), ("~/id", "/home/someone/id")]
 )
 def test_a_path_starts_at_the_project_folder(monkeypatch: pytest.MonkeyPatch, given: str, path: str) -> None:
     monkeypatch.setenv("HOME", "/home/someone")

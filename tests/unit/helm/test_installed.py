@@ -73,10 +73,7 @@ def deployed(*charts: str, status: str = "deployed") -> Counting:
     records = [
         {
             "metadata": {
-                "labels": {
-                    **secret(status, "network-operator")["metadata"]["labels"],
-                    "version": str(number),
-                }
+                "labels": {**secret(status, "network-operator")["metadata"]["labels"], "version": str(number)}
             },
             "data": {"release": encode({"chart": {"metadata": {"version": version}}})},
         }

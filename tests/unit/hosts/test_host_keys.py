@@ -58,10 +58,7 @@ class Site:
         return shown
 
     def ask(
-        self,
-        keys: Mapping[str, str | None],
-        jump: asyncssh.SSHKey | None = None,
-        pinned: str | None = None,
+        self, keys: Mapping[str, str | None], jump: asyncssh.SSHKey | None = None, pinned: str | None = None
     ) -> Any:
         """The command while all hosts answer; `jump`: behind a bastion with that key."""
 

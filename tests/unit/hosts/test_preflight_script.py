@@ -161,11 +161,7 @@ def test_the_proxy_of_a_login_is_reported_with_its_file_and_without_its_password
     given = f"LOGIN_FILES=({tmp_path}/none {tmp_path}/environment); "
     given += f'is_open() {{ [[ $2 == "{asked}" ]]; }}; login_proxy'
     found = json.loads("{" + output("preflight", given, https_proxy=url).removeprefix(",") + "}")
-    assert found["login_proxy"] == {
-        "address": address,
-        "file": f"{tmp_path}/environment",
-        "answers": True,
-    }
+    assert found["login_proxy"] == {"address": address, "file": f"{tmp_path}/environment", "answers": True}
     assert output("preflight", given) == ""
 
 

@@ -233,8 +233,7 @@ def test_a_node_that_does_not_exist_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cordoned", "says"),
-    [(False, "nothing was changed"), (True, "it is cordoned by somebody else")],
+    ("cordoned", "says"), [(False, "nothing was changed"), (True, "it is cordoned by somebody else")]
 )
 def test_a_node_that_was_not_drained_is_left_as_it_is(cordoned: bool, says: str) -> None:
     before: dict[str, Any] = node("w-1", "b")

@@ -126,10 +126,7 @@ UNFINISHED: dict[str, tuple[dict[str, Any], str]] = {
         f"a DaemonSet app={PLUGIN}, which does not exist",
     ),
     "no revision is known": ({f"{APPS}/controllerrevisions": []}, f"DaemonSet {PLUGIN} on w1, w2"),
-    "a kubelet has renewed no lease": (
-        {made.NODE_LEASES: [made.renewed("w1", "01:00")]},
-        "the agent on w2",
-    ),
+    "a kubelet has renewed no lease": ({made.NODE_LEASES: [made.renewed("w1", "01:00")]}, "the agent on w2"),
     "the operator has not processed the policy": (
         {POLICIES: [policy("ready", {"type": "Ready", "status": "True", "observedGeneration": 2})]},
         "ClusterPolicy cluster-policy: ready; the operator has not processed",

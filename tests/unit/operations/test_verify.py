@@ -175,8 +175,7 @@ def test_a_quarantine_that_was_ended_by_hand_is_named_and_one_as_configured_is_n
 
 
 @pytest.mark.parametrize(
-    ("releases", "says"),
-    [({}, "is not installed"), ({RELEASE: "failed"}, "is failed, expected deployed")],
+    ("releases", "says"), [({}, "is not installed"), ({RELEASE: "failed"}, "is failed, expected deployed")]
 )
 def test_a_chart_that_is_not_deployed_is_named(releases: dict[tuple[str, str], str], says: str) -> None:
     assert found(releases=releases) == [drift(CLUSTER, f"Helm release {GPU.namespace}/{GPU.release} {says}")]

@@ -106,10 +106,7 @@ def test_equal_findings_are_joined_and_errors_come_first() -> None:
         Finding(("b",), "is down", "boot"),
         Finding(("c",), "is slow", "wait", kind="warning"),
     ]
-    assert list(lines(found)) == [
-        ("error", "b: is down. Fix: boot"),
-        ("warning", "a, c: is slow. Fix: wait"),
-    ]
+    assert list(lines(found)) == [("error", "b: is down. Fix: boot"), ("warning", "a, c: is slow. Fix: wait")]
 
 
 def test_the_table_has_a_column_for_roce_where_a_host_has_it() -> None:

@@ -147,7 +147,5 @@ def test_a_pool_can_require_it_or_ignore_it() -> None:
 
 def test_the_states_of_the_rails_are_facts_of_a_host_each_once() -> None:
     facts = host_facts(ROCE, report(hcas=rails(PROTECTED, PROTECTED)))
-    assert facts["roce"] == [
-        "traffic class 106 (DSCP 26), trust dscp, priority 3, PFC on, ECN unknown",
-    ]
+    assert facts["roce"] == ["traffic class 106 (DSCP 26), trust dscp, priority 3, PFC on, ECN unknown"]
     assert "roce" not in host_facts(REQUIRED, report())
