@@ -25,8 +25,6 @@ def busbar(*words: str, stdin: Any = None) -> Result:
     return cli.busbar(*words, stdin=json.dumps(stdin))
 
 
-# ---- check -----------------------------------------------------------------------------------------------
-
 WHOLE = b"".join(lines([*first(), *second()]))
 
 
@@ -101,9 +99,6 @@ def test_another_file_than_a_verdict_is_named_in_one_line(text: str, why: str, t
     assert done.stderr.count("\n") == 1
 
 
-# ---- collect ---------------------------------------------------------------------------------------------
-
-
 def test_a_job_is_followed_and_its_verdict_printed_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,9 +114,6 @@ def test_a_job_is_followed_and_its_verdict_printed_in_one_line(
     printed = json.loads(line)
     assert (printed["verdict"], printed["verdict_file"]) == ("pass", f"{tmp_path}/verdict.json")
     assert "rank 15 is killed" in done.stderr
-
-
-# ---- check-config ----------------------------------------------------------------------------------------
 
 
 def described(folder: Path, **training: Any) -> list[str]:
@@ -154,25 +146,3 @@ def test_a_configuration_is_described_by_what_is_trained_expected_and_installed(
         "Kubeflow Trainer: 2.3.0, oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
         "Training Operator: operator:1",
     ]
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        (
-            {"storage": {"mode": "nfs", "nfs": {"from_cluster": True}}},
-            "shared storage: nfs of the cluster (nfs_server)",
-        ),
-        ({"storage": {"mode": "path", "path": "/mnt/shared"}}, "shared storage: path /mnt/shared"),
-        (
-            {"storage": {"mode": "class", "class_name": "weka", "size": "1Ti"}},
-            "shared storage: class weka",
-        ),
-        ({"pools": ["a", "b"]}, f"cluster {CLUSTER}, pools: a, b"),
-        ({"proof": {"enabled": False}}, "no training run"),
-        ({"proof": {"enforce": False}}, "`pulumi up` succeeds without"),
-        ({}, "gradients of the largest measured size to 1 GiB"),
-    ],
-)
-def test_what_is_not_the_usual_is_described(given: dict[str, Any], line: str, tmp_path: Path) -> None:
-    assert line in "\n".join(described(tmp_path, **given))

@@ -62,9 +62,6 @@ def test_a_run_without_one_kind_of_record_is_never_a_pass(kind: str) -> None:
     assert not verdict(without(run(), kind)).passed
 
 
-# ---- every check -----------------------------------------------------------------------------------------
-
-
 def run() -> list[dict[str, Any]]:
     return [*first(), *second()]
 
@@ -183,9 +180,6 @@ def test_a_check_without_its_evidence_is_unknown_and_the_run_does_not_pass(code:
     assert (status_of(judged, code), judged.passed) == (("unknown", code), False)
 
 
-# ---- reasons ---------------------------------------------------------------------------------------------
-
-
 # A reason, and the run that has it.
 REASONS: dict[str, Case] = {
     "gpu-1 has 7 ranks, expected 8": lambda: verdict(
@@ -209,9 +203,6 @@ def test_a_run_without_a_pass_says_what_was_found_and_what_is_expected(reason: s
     assert any(reason in each for each in found.reasons), found.reasons
 
 
-# ---- what does not matter --------------------------------------------------------------------------------
-
-
 def test_a_loss_that_fell_enough_and_one_file_on_shared_storage_pass() -> None:
     assert verdict(min_loss_drop=0.95).passed
     assert verdict(changed(run(), "resume", files={SHA256: 2}), shared_checkpoint=True).passed
@@ -229,9 +220,6 @@ def test_messages_after_a_kill_do_not_count() -> None:
     *before, kill = lines(first())
     found = judge(read_lines([*before, noise, kill, *lines(second())]), expected())
     assert codes(found) == {"fabric.unknown"}
-
-
-# ---- lines of the log ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rest", [[], [b"gpu-1:40:90 [0] NCCL\n"]], ids=["lost", "cut"])

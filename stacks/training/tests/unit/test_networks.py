@@ -77,19 +77,13 @@ def interfaces(found: Manifests) -> list[str]:
     return str(names).split()
 
 
-# ---- objects ---------------------------------------------------------------------------------------------
-
-
-def test_a_macvlan_network_is_a_definition_in_the_namespace_of_the_run() -> None:
+def test_a_macvlan_network_is_a_definition_in_the_namespace_of_the_run_with_whereabouts_of_k3s() -> None:
     metadata = defined(rail(0))["metadata"]
     assert (metadata["name"], metadata["namespace"]) == ("h100-rail0", "busbar-training")
     plugin = {"name": "h100-rail0", "type": "macvlan", "master": "ens0f0np0", "mode": "bridge"}
     assert plugin.items() <= cni(rail(0)).items()
     asked = {"mode": "private", "mtu": 9000}
     assert asked.items() <= cni({**rail(0), **asked}).items()
-
-
-def test_whereabouts_is_told_where_k3s_keeps_its_configuration() -> None:
     ipam = cni(rail(0, exclude=["192.168.10.0/28"]))["ipam"]
     assert (ipam["range"], ipam["exclude"]) == ("192.168.10.0/24", ["192.168.10.0/28"])
     folder = "/var/lib/rancher/k3s/agent/etc/cni/net.d"
@@ -103,9 +97,6 @@ def test_a_network_of_devices_names_their_resource_and_no_device(kind: str, own:
     assert annotations == {"k8s.v1.cni.cncf.io/resourceName": "nvidia.com/hostdev"}
     plugin = {"cniVersion": "1.0.0", "name": "h100-ib", "type": kind}
     assert {key: value for key, value in cni(network).items() if key != "ipam"} == {**plugin, **own}
-
-
-# ---- pods ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -142,13 +133,6 @@ def test_a_pod_is_attached_to_every_network_and_does_not_start_without_the_inter
     [job] = torch_runtime(only, "torch:1")["spec"]["template"]["spec"]["replicatedJobs"]
     metadata = job["template"]["spec"]["template"].get("metadata", {})
     assert metadata.get("annotations", {}).get(ANNOTATION) == names
-
-
-def test_another_network_under_the_same_name_is_another_run() -> None:
-    names = {
-        target({**rail(0), "master": master}, pool=ROCE)[1].name for master in ("ens0f0np0", "ens0f1np1")
-    }
-    assert len(names) == 2
 
 
 GPUS, HCAS = {"nvidia.com/gpu": 8}, {"nvidia.com/hostdev": "8"}
@@ -225,9 +209,6 @@ def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_say
     assert (
         ran.stdout == "no interface net1 net2 in this pod. Fix: check Multus on its worker, delete the pod\n"
     )
-
-
-# ---- what does not fit the cluster -----------------------------------------------------------------------
 
 
 SMALL, FAMILIES = "10.1.0.0/28", [rail(0), rail(1, "fd02::/64")]

@@ -78,40 +78,25 @@ def test_a_pod_has_its_program_and_the_messages_of_nccl_that_the_verdict_needs()
     }
 
 
-def test_torchrun_and_the_program_get_the_options_that_are_configured() -> None:
-    proof = {
-        "steps": 31, "iterations": 11, "collective_timeout_seconds": 61, "ranks_per_node": 4,
-        "gradient_bytes": "16G", "deadline_seconds": 1300,
-    }  # fmt: skip
-    found = rendered(proof)
+def test_torchrun_gets_the_options_that_are_configured() -> None:
+    found = rendered({"ranks_per_node": 4, "deadline_seconds": 1300})
     first, script = f"{found.name}-0.{found.name}", container(found)["command"][2]
     assert f"python3 /busbar/program/meet.py {first} 29500 1285 " in script
     assert "timeout --kill-after=5 1285 " in script
-    [line] = re.findall(r"^  (--.*) \|\| code=", script, re.MULTILINE)
-    torchrun, _, program = line.partition(" /busbar/program/main.py ")
+    [torchrun] = re.findall(r"^  (--.*) /busbar/program/main.py ", script, re.MULTILINE)
     # One restart is used by the kill, another by a rank whose peer restarts.
     for option in (
         "--nnodes 2", "--nproc-per-node 4", "--max-restarts 3", f"--rdzv-id {found.name}",
         f"--rdzv-endpoint {first}:29500",
     ):  # fmt: skip
         assert option in torchrun
-    for option in (
-        "--backend nccl", f"--gradient-bytes {16 << 30}", "--steps 31", "--iterations 11",
-        "--checkpoints /busbar/checkpoints", "--timeout-seconds 61",
-    ):  # fmt: skip
-        assert option in program
 
 
-@pytest.mark.parametrize(
-    ("proof", "requests", "memory"),
-    [({}, None, "900Gi"), ({"cpu": "16", "memory": "800Gi"}, {"cpu": "16"}, "800Gi")],
-    ids=["of the validation", "of the proof"],
-)
-def test_memory_is_that_of_the_proof_or_of_the_validation(
-    proof: dict[str, str], requests: dict[str, str] | None, memory: str
-) -> None:
-    found = container(rendered(proof, validation={"memory": "900Gi"}))["resources"]
-    assert (found.get("requests"), found["limits"]["memory"]) == (requests, memory)
+def test_memory_is_that_of_the_proof_or_of_the_validation() -> None:
+    asked = {"cpu": "16", "memory": "800Gi"}
+    for given, requests, memory in (({}, None, "900Gi"), (asked, {"cpu": "16"}, "800Gi")):
+        found = container(rendered(given, validation={"memory": "900Gi"}))["resources"]
+        assert (found.get("requests"), found["limits"]["memory"]) == (requests, memory)
 
 
 def test_a_run_on_cpus_asks_for_no_device_and_looks_at_none() -> None:
@@ -216,9 +201,6 @@ def test_names_fit_also_for_a_pool_with_a_long_name() -> None:
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name)
 
 
-# ---- Shared storage --------------------------------------------------------------------------------------
-
-
 def on_storage(path: str) -> Manifests:
     config = training(storage={"mode": "path", "path": path})
     [target] = targets(ClusterOutputs.from_dict(measured.outputs()), config).values()
@@ -232,5 +214,4 @@ def test_on_shared_storage_every_run_has_a_folder_of_its_own_and_no_worker_gets_
     assert volume["hostPath"] == {"path": "/mnt/shared", "type": "Directory"}
     assert mount["subPathExpr"] == f"busbar-training/{found.name}-$(BUSBAR_RUN)"
     [run] = [each for each in container(found)["env"] if each["name"] == "BUSBAR_RUN"]
-    field = run["valueFrom"]["fieldRef"]["fieldPath"]
-    assert field == "metadata.labels['batch.kubernetes.io/controller-uid']"
+    assert "batch.kubernetes.io/controller-uid" in run["valueFrom"]["fieldRef"]["fieldPath"]

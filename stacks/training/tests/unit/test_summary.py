@@ -34,30 +34,17 @@ def rows(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
-# What the terminal shows of a pass on one pool.
-SHOWN = """\
-PASS  h100: all-reduce of the gradients 390.17 GB/s
-verdict pass
-workers 2
-ranks 16
-starts 2
-loss 1.7, at the end 0.0153
-gradients 1 GiB
-step 20 ms
-all-reduce 5.16 ms
-expected 5.16 ms
-busbw 390.17 GB/s
-of measured 100.0 % of 390 GB/s
-checkpoint 2 GiB in 1.5 s
-torch 2.13.0
-"""
-
-
 def test_a_run_is_shown_with_its_results_beside_what_was_expected() -> None:
-    text = shown(outputs())
-    assert text.startswith(SHOWN.splitlines()[0])
-    assert [row for row in SHOWN.splitlines()[1:] if row not in rows(text)] == []
-    assert max(map(len, text.splitlines())) <= 80
+    built = outputs()
+    text = shown(built)
+    assert text.startswith("PASS  h100: all-reduce of the gradients 390.17 GB/s\n")
+    for row in (
+        "loss 1.7, at the end 0.0153", "gradients 1 GiB", "step 20 ms", "all-reduce 5.16 ms",
+        "expected 5.16 ms", "of measured 100.0 % of 390 GB/s", "checkpoint 2 GiB in 1.5 s",
+    ):  # fmt: skip
+        assert row in rows(text), text
+    both = {"a": built["training"]["h100"], "b": {**built["training"]["h100"], "ranks": 4}}
+    assert {"a b", "ranks 16 4"} <= {*rows(shown({**built, "training": both}))}, "every pool has a column"
 
 
 def test_what_was_simulated_where_the_verdict_is_and_what_jobs_refer_to_are_shown(tmp_path: Path) -> None:
@@ -74,13 +61,6 @@ def test_what_was_simulated_where_the_verdict_is_and_what_jobs_refer_to_are_show
     ):
         assert row in text, text
     assert f"{tmp_path}/h100/verdict.json" in shown(found, tmp_path)
-
-
-def test_every_pool_has_a_column() -> None:
-    built = outputs()
-    both = {"a": built["training"]["h100"], "b": {**built["training"]["h100"], "ranks": 4}}
-    text = rows(shown({**built, "training": both}))
-    assert "a b" in text and "ranks 16 4" in text
 
 
 def test_a_failed_run_shows_its_reasons_and_no_row_of_what_was_not_measured() -> None:
@@ -109,8 +89,3 @@ def test_the_checks_are_shown_where_the_verdict_of_this_run_is_on_this_machine(
     found["training"]["h100"]["simulated"] = "known of the fabric, not of the run"
     text = rows(shown(found, tmp_path))
     assert any(row.startswith("h100 recovery pass ") for row in text) is is_of_this_run
-
-
-def test_outputs_of_another_contract_are_refused() -> None:
-    with pytest.raises(ValueError, match="unsupported training_contract_version 2"):
-        summary(outputs(training_contract_version=2))

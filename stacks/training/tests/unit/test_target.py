@@ -35,12 +35,6 @@ def with_curve(measured: dict[str, Any]) -> ClusterOutputs:
     return cluster(nccl={"h100": cluster().nccl["h100"].model_copy(update={"curve": measured})})
 
 
-def test_a_cluster_that_passed_gives_its_pools_with_their_launch_settings_and_their_curve() -> None:
-    found = targets(cluster(curve(B1048576=100.0)), training())
-    assert found["h100"].launch.workers == ("gpu-1", "gpu-2")
-    assert found["h100"].curve == ((MIB, 100.0),)
-
-
 def of_verdict(verdict: str) -> ClusterOutputs:
     passed = cluster().nccl["h100"]
     return cluster(nccl={"h100": passed.model_copy(update={"verdict": verdict})})
@@ -129,13 +123,6 @@ def test_a_collector_expects_of_nccl_what_the_program_did() -> None:
     [target] = targets(cluster(curve(B1048576=100.0)), training()).values()
     sent = collect_spec(target, training(), "job", folder="folder").model_dump_json(exclude_none=True)
     assert CollectSpec.model_validate_json(sent).expectation == expectation(target, training())
-
-
-def test_a_topology_file_that_the_run_does_not_have_is_a_warning() -> None:
-    launch = cluster().pools["h100"].model_copy(update={"topology_file": "topo.xml"})
-    config = training()
-    [warning] = warnings(targets(cluster(pools={"h100": launch}), config), config)
-    assert "NCCL topology file topo.xml, which the training run does not have" in warning
 
 
 def test_the_export_of_the_cluster_takes_the_place_of_a_named_one_and_leads_to_the_same_claim() -> None:

@@ -11,7 +11,7 @@ import pytest
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.proof import render
 from stacks.training.package.target import Target, targets
-from stacks.training.package.trainer import deepspeed_runtime, runtimes, torch_runtime
+from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
 from stacks.training.tests.support import training
 from tests.support import measured
 from tests.support.clusters import site
@@ -109,26 +109,10 @@ def test_pods_of_one_job_prefer_workers_near_each_other_the_nearest_level_most()
     assert set(without["affinity"]) == {"nodeAffinity"}
 
 
-# ---- mpirun ----------------------------------------------------------------------------------------------
-
-
 @BOTH
 def test_a_runtime_is_valid_by_the_published_crd(made: Made) -> None:
     crd = published_crd("kubeflow-trainer", "v2.3.0", "ClusterTrainingRuntime")
     assert complaints(crd, "v1alpha1", runtime(made, **A100)) == []
-
-
-@pytest.mark.parametrize(
-    ("workers", "deepspeed", "names"),
-    [(2, False, ["torch"]), (2, True, ["torch", "deepspeed"]), (1, True, ["torch"])],
-    ids=["not asked for", "asked for", "one worker"],
-)
-def test_the_runtime_for_mpirun_is_made_where_it_is_asked_for_and_a_pool_has_two_workers(
-    workers: int, deepspeed: bool, names: list[str]
-) -> None:
-    trainer = training(trainer={"enabled": True, "deepspeed": {"enabled": deepspeed}}).trainer
-    found = runtimes(of_pool(workers={"h100": workers}), trainer)
-    assert [each["metadata"]["name"] for each in found] == [f"busbar-{name}-h100" for name in names]
 
 
 def test_trainer_makes_a_launcher_with_a_rank_per_gpu_and_the_other_nodes() -> None:
@@ -152,19 +136,14 @@ def test_trainer_makes_a_launcher_with_a_rank_per_gpu_and_the_other_nodes() -> N
 
 def test_mpirun_starts_when_every_sshd_answers_and_its_end_is_that_of_the_job() -> None:
     template = runtime(deepspeed_runtime)["spec"]["template"]["spec"]
-    assert template["network"] == {"publishNotReadyAddresses": True}
     assert template["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["launcher"]}
     node, launcher = template["replicatedJobs"]
     assert launcher["dependsOn"] == [{"name": "node", "status": "Ready"}]
-    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    assert launcher["template"]["metadata"]["labels"] == step
     probe = container(node["template"]["spec"]["template"]["spec"])["readinessProbe"]
     assert probe["tcpSocket"] == {"port": 2222}
 
 
 def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:
     pod = jobs(runtime(deepspeed_runtime, **H100))["node"]["template"]["spec"]
-    *sshd, option = container(pod)["command"]
-    assert sshd == ["/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config", "-o"]
-    name, _, settings = option.partition("=")
+    name, _, settings = container(pod)["command"][-1].partition("=")
     assert name == "SetEnv" and dict(pair.split("=", 1) for pair in shlex.split(settings)) == env(pod)
