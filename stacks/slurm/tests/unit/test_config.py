@@ -28,11 +28,6 @@ def test_every_pool_has_a_partition_of_its_name_and_the_first_is_the_default() -
     assert [host.name for host in made.workers_of("b")] == ["gpu-2"]
 
 
-def test_one_compute_host_is_a_cluster_and_a_user_has_any_uid_of_people() -> None:
-    made = slurm(hosts=compute({}), users={"accounts": {"a": {"uid": 1000}, "b": {"uid": 2**31 - 1}}})
-    assert len(made.hosts.compute) == 1 and made.users.accounts["b"].uid == 2**31 - 1
-
-
 def test_a_pool_is_measured_in_the_first_partition_that_has_it() -> None:
     made = slurm(partitions={"debug": {"pools": ["h100"]}, "batch": {"pools": ["h100"], "default": True}})
     assert made.partition_of("h100") == "debug"
@@ -159,10 +154,6 @@ def test_the_controller_exports_homes_unless_a_login_host_is_named() -> None:
     assert on_controller.home.folder == "/srv/home"
 
 
-def test_a_health_check_has_an_interval_that_slurm_stores_in_16_bits() -> None:
-    assert slurm(health_check={"interval_seconds": 65535}).health_check.interval_seconds == 65535
-
-
 def test_a_stack_file_without_its_key_or_with_a_plain_secret_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text("config:\n  busbar-slurm:sshPrivateKey: abc\n  busbar-slurm:slrum: {}\n")
@@ -185,14 +176,3 @@ def test_editors_are_offered_what_slurm_has_and_nothing_of_kubernetes() -> None:
     assert {"gpus", "rails", "collectives"} <= offered
     for kubernetes in ("taints", "min_disk_gb", "topology_file", "namespace", "runtime_class", "diagnose"):
         assert kubernetes not in offered
-
-
-def test_a_stack_file_of_another_project_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "Pulumi.prod.yaml"
-    path.write_text("config: {'aws:region': x, 'busbar:cluster': {name: site}}")
-    with pytest.raises(ConfigError) as refused:
-        config.read(path)
-    assert [*map(str, refused.value.findings)] == [
-        "busbar-slurm:slurm: missing: this is a stack file of the project busbar. Fix: keep it in that "
-        "project's folder"
-    ]

@@ -33,7 +33,7 @@ from tests.unit.fabric.diagnosis import site as of_k3s
 # mpirun of that folder, here `ranks`, prints the tables: it gets the nodes as a hostfile.
 SRUN = """#!/bin/bash
 case $1 in
-  --mpi=list) echo "none $MPI" >&2; exit ;;
+  --mpi=list) echo "none pmix" >&2; exit ;;
   --help) echo "$PYXIS"; exit ;;
 esac
 while [[ $1 == --* ]]; do
@@ -50,20 +50,6 @@ hosts=$(mktemp)
 tr , '\\n' <<<"$list" >"$hosts"
 "$FOLDER/ranks" -np "$tasks" --hostfile "$hosts" "${@:5}"
 """
-MPIRUN = """#!/bin/bash
-[[ $1 != --version ]] || { echo "mpirun (Open MPI) 5.0.7"; exit; }
-while [[ $1 != bash ]]; do
-  case $1 in
-    -np) tasks=$2 ;;
-    --host) list=$2 ;;
-    env) export "$2" ;;
-  esac
-  shift
-done
-hosts=$(mktemp)
-tr , '\\n' <<<"$list" | sed 's/:.*//' >"$hosts"
-"$FOLDER/ranks" -np "$tasks" --hostfile "$hosts" "${@:5}"
-"""
 SCONTROL = '#!/bin/bash\n[[ "$1 $2" != "show hostnames" ]] || tr , "\\n" <<<"$3"\n'
 
 
@@ -73,7 +59,7 @@ class Site:
 
     `slow`: see mpirun there. `states`: node -> its state in Slurm and the reason, where it is not idle.
     `refusing`: nodes where no step starts. `silent`: hosts that are not responding. `busy`: nodes with jobs.
-    `interrupted`: number of the job whose log is not read, because of `signal`. `mpi`: srun's types of MPI.
+    `interrupted`: number of the job whose log is not read, because of `signal`.
     """
 
     folder: Path
@@ -84,7 +70,6 @@ class Site:
     silent: Sequence[str] = ()
     busy: bool = False
     interrupted: int = 0
-    mpi: str = "pmix"
     validation: Mapping[str, Any] = field(default_factory=dict)
     log_folder, boot, signal = "/var/lib/busbar", "1", signal.SIGINT
 
@@ -152,14 +137,14 @@ class Site:
         for name in self.refusing:
             (folder / "refuses" / name).touch()
         (folder / "speed").write_text("".join(f"{key} {share}\n" for key, share in self.slow.items()))
-        programs = {"srun": SRUN, "scontrol": SCONTROL, "mpirun": MPIRUN, "ranks": of_k3s.MPIRUN}
+        programs = {"srun": SRUN, "scontrol": SCONTROL, "ranks": of_k3s.MPIRUN}
         for program, text in programs.items():
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         environment = {
             **{"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "TMPDIR": str(self.folder)},
             **{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": nodes, "NCCL_SOCKET_IFNAME": "lo"},
-            **{"SLURM_JOB_NUM_NODES": str(len(nodes.split(","))), "PYXIS": "", "MPI": self.mpi},
+            **{"SLURM_JOB_NUM_NODES": str(len(nodes.split(","))), "PYXIS": ""},
         }
         done = subprocess.run(
             ["bash", "-c", script], env=environment, capture_output=True, timeout=120, check=False
@@ -181,27 +166,11 @@ def test_where_nothing_is_slow_all_are_healthy(tmp_path: Path) -> None:
     assert "#SBATCH --exclusive\n" in script
 
 
-@pytest.mark.parametrize(
-    ("slow", "expected"),
-    [
-        ({"gpu-3": 0.5}, ("node", "gpu-3")),
-        ({"gpu-3/2": 0.5}, ("rail", "gpu-3 rail 2 (mlx5_2)")),
-        ({"alone/gpu-4": 0.5}, ("NVLink inside the node", "gpu-4")),
-    ],
-)
-def test_what_is_slow_is_named_and_no_healthy_node(
-    tmp_path: Path, slow: Mapping[str, float], expected: tuple[str, str]
-) -> None:
-    site = Site(tmp_path, slow=slow)
-    found = site.diagnose()
-    assert (named(found), found.exit_code) == ([expected], 1)
-    assert sorted(found.healthy) == [name for name in site.names if name not in expected[1]]
-
-
-@pytest.mark.slow
-def test_without_pmi_the_ranks_are_started_by_mpirun(tmp_path: Path) -> None:
-    found = Site(tmp_path, slow={"gpu-3/2": 0.5}, mpi="").diagnose()
-    assert named(found) == [("rail", "gpu-3 rail 2 (mlx5_2)")]
+def test_what_is_slow_is_named_and_no_healthy_node(tmp_path: Path) -> None:
+    found = Site(tmp_path, slow={"gpu-3/2": 0.5, "alone/gpu-4": 0.5}).diagnose()
+    expected = [("rail", "gpu-3 rail 2 (mlx5_2)"), ("NVLink inside the node", "gpu-4")]
+    assert (sorted(named(found)), found.exit_code) == (sorted(expected), 1)
+    assert sorted(found.healthy) == ["gpu-1", "gpu-2"]
 
 
 def test_nodes_that_start_no_jobs_or_steps_are_left_out_with_the_reason(tmp_path: Path) -> None:

@@ -91,11 +91,6 @@ def test_outside_of_a_job_or_without_a_program_the_script_says_how_to_use_it(
         assert done.returncode == 64 and f"sbatch --partition=NAME {name} PROGRAM.py" in done.stderr
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_job_that_is_queued_again_keeps_its_log(name: str) -> None:
-    assert {"--requeue", "--open-mode=append"} < {*_directives(name)}
-
-
 def _directives(name: str) -> list[str]:
     lines = (FOLDER / name).read_text().splitlines()
     return [shlex.split(line)[1] for line in lines if line.startswith("#SBATCH ")]

@@ -398,12 +398,6 @@ def test_a_controller_of_another_stack_is_left_alone(host: Host) -> None:
     assert (facts["removed"], host.steps) == (False, [])
 
 
-def test_a_slurm_without_its_own_key_is_too_old(host: Host) -> None:
-    old = PROGRAMS.replace("24.11.5", "22.05.8")
-    host.state("more.sh", old)
-    assert "Slurm 22.05.8 is too old: auth/slurm and sackd came with 23.11" in refused(host, "nothing")
-
-
 # ---- Compute and login hosts -------------------------------------------------------------------------------
 
 NODE = "NodeName=gpu-1 Gres=gpu:h100:8(S:0-1) State=IDLE Partitions=h100"
@@ -503,6 +497,19 @@ def test_a_user_has_a_home_and_keys_that_others_cannot_read_and_each_key_once(ho
     assert host.files()[keys] == "600"
     host.facts("slurm/member", {}, VERB="remove", **MEMBER)
     assert "userdel ada" in host.steps
+
+
+def test_only_users_that_busbar_has_created_are_deleted(host: Host) -> None:
+    host.state("users", "bob\n")
+    host.state("more.sh", PROGRAMS.replace("more-useradd() {", "more-useradd() { return 1;"))
+    given = {"slurm_key": "key", "health": "", "users": "user ada 5001\n"}
+    said = host.error("slurm/member", given, VERB="install", **MEMBER, HOME_PATH="/home")
+    assert "user ada cannot be created" in said
+    host.state("more.sh", PROGRAMS)
+    host.state("users", "slurm\nbob\nada\n")
+    steps = joins(host, users="user bob 5002\n")
+    host.facts("slurm/member", {}, VERB="remove", **MEMBER)
+    assert not only([*steps, *host.steps], "userdel ada", "userdel bob")
 
 
 def test_a_login_host_starts_sackd(host: Host) -> None:

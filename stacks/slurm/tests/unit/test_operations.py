@@ -281,27 +281,19 @@ def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
 
 OF_SLURM = ["sackd", "slurm-client", "slurm-wlm-mysql-plugin", "slurmctld", "slurmd", "slurmdbd"]
 OF_OS = ["mariadb-server", *OF_SLURM]
+WITHOUT_LOGIN = {**configured()["hosts"], "login": []}
+HOMES_AND_IMAGE = {
+    "home": {"nfs": {"folder": "/srv/home"}}, "container_packages": "/c",
+    "validation": {"image": "/images/nccl.sqsh"},
+}  # fmt: skip
 OF_SCHEDMD = [f"/d/slurm-smd{name}_*.deb" for name in ("", "-client", "-slurmctld", "-slurmd")]
 
 
 @pytest.mark.parametrize(
     ("changes", "packages", "measured"),
     [
-        ({}, OF_OS, "binary nccl-tests"),
-        (
-            {"packages": "/d", "accounting": {}, "hosts": {**configured()["hosts"], "login": []}},
-            OF_SCHEDMD,
-            "binary nccl-tests",
-        ),
-        (
-            {
-                "home": {"nfs": {"folder": "/srv/home"}},
-                "container_packages": "/c",
-                "validation": {"image": "/images/nccl.sqsh"},
-            },
-            ["/c/*.deb", "nfs-kernel-server", *OF_OS],
-            "image  nccl.sqsh",
-        ),
+        ({"packages": "/d", "accounting": {}, "hosts": WITHOUT_LOGIN}, OF_SCHEDMD, "binary nccl-tests"),
+        (HOMES_AND_IMAGE, ["/c/*.deb", "nfs-kernel-server", *OF_OS], "image  nccl.sqsh"),
     ],
 )
 def test_images_lists_what_the_hosts_fetch_without_asking_them(

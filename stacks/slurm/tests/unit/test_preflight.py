@@ -136,9 +136,10 @@ def test_compute_hosts_are_asked_for_the_programs_that_a_measurement_without_an_
 def across(change: dict[str, dict[str, Any]], of: Spec | None = None) -> list[str]:
     of = of or spec()
     records = {}
-    for number, host in enumerate(of.hosts):
-        also = {"hostname": host.name, **change.get(host.name, {})}
-        records[host.name] = HostRecord("x", f"{number}", preflight.facts_of(of, host, reported(also)))
+    for host in of.hosts:
+        also = {"hostname": host.name, "machine": host.name, **change.get(host.name, {})}
+        machine = also.pop("machine")
+        records[host.name] = HostRecord("x", machine, preflight.facts_of(of, host, reported(also)))
     return [f"{each.host}: {each.what}" for each in preflight.check_across(of, records)]
 
 
@@ -150,6 +151,8 @@ ACROSS = yaml.safe_load("""
 - [null, {}, false]
 - [null, {login: {slurm_ids: "64030:64030"}}, false]  # Debian's package makes the user with this id.
 - ["gpu-2: uid:gid of slurm is 999:999, on ctl 64030:64030", {gpu-2: {slurm_ids: "999:999"}}, false]
+- ["gpu-1: has the machine-id of ctl: one machine listed twice, or a cloned image",
+   {gpu-1: {machine: ctl}}, false]
 - ["gpu-1: has the host name ctl, as ctl, and slurmd is known by it", {gpu-1: {hostname: ctl}}, false]
 - [null, {gpu-1: {home: ext4 /dev/sda}}, false]
 - ["gpu-1: /home is on ext4 /dev/sda, on ctl nfs4 nas:/home", {gpu-1: {home: ext4 /dev/sda}}, true]
@@ -168,37 +171,15 @@ def test_hosts_are_compared_with_each_other(
 
 
 def test_rails_and_settings_that_differ_from_those_of_another_compute_host_are_named() -> None:
-    validation = {"transport": "rdma", "expected_busbw_gbps": 50, "env": {"NCCL_IB_PKEY": "1"}}
-    of = spec(slurm(validation=validation))
-    keys = {"pkeys": {"0": "0x7fff", "1": "0x8a17"}}
-
-    def compared(mtu: str, read_request: str) -> list[str]:
-        records = {}
-        for host, values in ((GPU_1, ("4096", "4096")), (GPU_2, (mtu, read_request))):
-            hcas = [hca(f"mlx5_{n}", **keys, active_mtu=values[0]) for n in range(8)]
-            settings = {each["pci"]: {"MaxReadReq": values[1]} for each in hcas}
-            report = reported({"hostname": host.name}, hcas=hcas, pci_settings=settings)
-            records[host.name] = HostRecord("x", host.name, preflight.facts_of(of, host, report))
-        return [f"{each.host} {each.what}" for each in preflight.check_across(of, records)]
-
-    assert compared("4096", "4096") == []
-    [mtu] = compared("2048", "4096")
-    assert mtu.startswith(
-        "gpu-2 has active MTU 2048 on mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more, most workers"
-    )
-    [settings] = compared("4096", "512")
-    text = "gpu-2 has PCI settings of rails MaxReadReq 512, most workers of pool h100 have MaxReadReq 4096"
-    assert settings == text
-
-
-def test_one_machine_listed_as_two_hosts_is_named() -> None:
-    of = spec()
-    facts = {
-        host.name: preflight.facts_of(of, host, reported({"hostname": host.name})) for host in of.hosts[:2]
-    }
-    records = {name: HostRecord("x", "same", found) for name, found in facts.items()}
-    [only] = preflight.check_across(of, records)
-    assert only.what.startswith("has the machine-id of ctl")
+    of, records = spec(), {}
+    for host, mtu, size in ((GPU_1, "4096", "4096"), (GPU_2, "2048", "512")):
+        hcas = [hca(f"mlx5_{number}", active_mtu=mtu) for number in range(8)]
+        settings = {each["pci"]: {"MaxReadReq": size} for each in hcas}
+        report = reported({"hostname": host.name}, hcas=hcas, pci_settings=settings)
+        records[host.name] = HostRecord("x", host.name, preflight.facts_of(of, host, report))
+    sizes, mtus = sorted(f"{each.host} {each.what}" for each in preflight.check_across(of, records))
+    assert sizes.startswith("gpu-2 has PCI settings of rails MaxReadReq 512, most workers of pool h100 have")
+    assert mtus.startswith("gpu-2 has active MTU 2048 on mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more, most")
 
 
 def test_a_host_that_passed_is_not_asked_again_until_what_is_required_changes(

@@ -47,17 +47,12 @@ def test_a_host_is_known_by_what_it_calls_itself_and_numbers_that_do_not_fit_are
     assert "NodeName=gpu-1 NodeHostname=node001 NodeAddr=10.0.0.11 CPUs=2 RealMemory" in lines
 
 
-def test_a_gpu_without_a_model_has_no_type() -> None:
+def test_a_gpu_without_a_model_has_no_type_and_device_files_are_spans() -> None:
     made = slurm(pools={"a": {"gpus": 2, "rails": 8, "rate_gbps": 400}})
     assert "Gres=gpu:2\n" in text("slurm.conf", made)
     assert "NodeName=gpu-1 Name=gpu File=/dev/nvidia[0-1]\n" in text("gres.conf", made)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "expected"), [([0], "[0]"), ([0, 1, 2, 3], "[0-3]"), ([3, 0, 1, 6, 7], "[0-1,3,6-7]")]
-)
-def test_device_files_are_spans(numbers: list[int], expected: str) -> None:
-    assert render.bracketed(numbers) == expected
+    mixed = text("gres.conf", gpu_1={"gpu_minors": [3, 0, 1, 6, 7]})
+    assert "NodeName=gpu-1 Name=gpu Type=h100 File=/dev/nvidia[0-1,3,6-7]\n" in mixed
 
 
 def test_memory_is_below_the_kernels_and_the_same_for_hosts_that_differ_a_little() -> None:

@@ -104,21 +104,16 @@ def test_a_node_that_a_job_does_not_leave_is_named_with_the_step_that_ends_it() 
     assert found("idle", completing=late, parameters={"UnkillableStepTimeout": "60"}) == []
 
 
-def test_every_host_but_the_server_has_the_homes_mounted() -> None:
-    made = slurm(home={"nfs": {"folder": "/srv/the-home", "host": "login"}}, accounting={})
-    mount = r"srv-the\x2dhome.mount"
-    assert [verify.units(made, host) for host in hosts_of(made)] == [
-        ("slurmctld", mount), ("sackd",), ("slurmd", mount), ("slurmd", mount),
-    ]  # fmt: skip
-    assert output("slurm/member", "systemd-escape -p --suffix=mount /srv/the-home").strip() == mount
-
-
-def test_each_role_has_its_daemons() -> None:
-    made = slurm()
+def test_each_role_has_its_daemons_and_every_host_but_the_server_the_homes_mounted() -> None:
+    made, mount = slurm(), r"srv-the\x2dhome.mount"
+    with_homes = slurm(home={"nfs": {"folder": "/srv/the-home", "host": "login"}}, accounting={})
     assert [verify.units(made, host) for host in hosts_of(made)] == [
         ("slurmctld", "slurmdbd", "mariadb"), ("sackd",), ("slurmd",), ("slurmd",),
     ]  # fmt: skip
-    assert verify.units(slurm(accounting={}), hosts_of(made)[0]) == ("slurmctld",)
+    assert [verify.units(with_homes, host) for host in hosts_of(with_homes)] == [
+        ("slurmctld", mount), ("sackd",), ("slurmd", mount), ("slurmd", mount),
+    ]  # fmt: skip
+    assert output("slurm/member", "systemd-escape -p --suffix=mount /srv/the-home").strip() == mount
 
 
 def test_the_core_s_script_asks_for_exactly_the_units_that_it_is_given() -> None:

@@ -30,10 +30,9 @@ FILES = {
 }
 
 
-@pytest.fixture
-def sysfs(tmp_path: Path) -> Path:
-    """An HCA with the counters that the lab makes."""
-    device = tmp_path / "class" / "infiniband" / "mlx5_0"
+def hca(sysfs: Path, name: str) -> Path:
+    """The port of an HCA with the counters that the lab makes; returns its folder."""
+    device = sysfs / "class" / "infiniband" / name
     port = device / "ports" / "1"
     port.mkdir(parents=True)
     for file, text in {"hca_type": "MT4129", "fw_ver": "28.43", "board_id": "lab"}.items():
@@ -45,12 +44,13 @@ def sysfs(tmp_path: Path) -> Path:
         [listed] = re.findall(rf"^{folder}='([^']+)'", SCRIPT, re.MULTILINE)
         for counter in listed.split():
             (port / folder / counter).write_text("0\n")
-    return tmp_path
+    return port
 
 
 @pytest.fixture
-def url(sysfs: Path) -> Iterator[str]:
-    """Where node_exporter answers for this /sys, with the arguments of busbar-rails."""
+def url(tmp_path: Path) -> Iterator[str]:
+    """Where node_exporter answers for a /sys with an HCA, with the arguments of busbar-rails."""
+    hca(tmp_path, "mlx5_0")
     if not shutil.which("apt-get"):
         pytest.skip("there is no apt-get to fetch Debian's package prometheus-node-exporter")
     program = debian.ensure("prometheus-node-exporter") / "usr" / "bin" / "prometheus-node-exporter"
@@ -59,7 +59,7 @@ def url(sysfs: Path) -> Iterator[str]:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     words = ["--collector.disable-defaults", "--web.disable-exporter-metrics", "--collector.infiniband"]
     started = subprocess.Popen(
-        [program, *words, f"--path.sysfs={sysfs}", f"--web.listen-address={address}"],
+        [program, *words, f"--path.sysfs={tmp_path}", f"--web.listen-address={address}"],
         stderr=subprocess.DEVNULL,
     )
     try:
