@@ -20,10 +20,6 @@ def test_hosts_of_capabilities_share_no_name_and_no_address_with_others() -> Non
     assert max(len(f"vb-{host.name}") for host in hosts) <= 15, "longer than an interface's name may be"
 
 
-def test_hosts_of_capabilities_get_nothing_of_k3s() -> None:
-    assert not any(host.for_k3s for host in hosts_of_capabilities())
-
-
 def test_hosts_of_capabilities_that_have_files_are_listed_after_those_of_make_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,18 +9,6 @@ import pytest
 from lab import topology
 
 
-def test_the_usual_lab_is_one_load_balancer_three_servers_and_two_workers() -> None:
-    assert [host.name for host in topology.hosts()] == [
-        "lb-1", "server-1", "server-2", "server-3", "worker-1", "worker-2",
-    ]  # fmt: skip
-
-
-def test_every_address_is_its_own_and_lies_on_the_bridge() -> None:
-    addresses = [host.address for host in topology.every_host()] + [topology.GATEWAY, topology.VIRTUAL_IP]
-    assert len(set(addresses)) == len(addresses)
-    assert all(ip_address(address) in ip_network(topology.SUBNET) for address in addresses)
-
-
 def test_a_host_keeps_its_address_when_the_lab_grows() -> None:
     small = {host.name: host.address for host in topology.hosts()}
     large = {host.name: host.address for host in topology.hosts(workers=9, load_balancers=2, servers=5)}
@@ -49,8 +37,3 @@ def test_every_host_has_an_address_of_its_own_on_the_management_network() -> Non
     assert len(set(addresses)) == len(addresses)
     assert all(ip_address(address) in ip_network(topology.MANAGEMENT_SUBNET) for address in addresses[:-1])
     assert not ip_network(topology.SUBNET).overlaps(ip_network(topology.MANAGEMENT_SUBNET))
-
-
-def test_interface_names_fit_into_what_the_kernel_allows() -> None:
-    assert max(len(f"vb-{host.name}") for host in topology.every_host()) <= 15
-    assert len(topology.MANAGEMENT_INTERFACE) <= 15

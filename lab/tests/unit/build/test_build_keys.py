@@ -11,8 +11,6 @@ import pytest
 from busbar import versions
 from lab import offline
 from lab.build.go import MODULE, Tool
-from lab.build.tools import DRILL_TOOLS, TOOLS
-from lab.offline.kubernetes import PROVIDER
 
 
 @pytest.fixture
@@ -39,23 +37,17 @@ def test_tests_prose_and_other_modules_do_not(tool: Tool, name: str) -> None:
     assert tool.key() == before
 
 
-def test_a_module_inside_that_takes_the_place_of_another_makes_another_key(tool: Tool) -> None:
-    (tool.module / "go.mod").write_text("module example\n\nreplace example.org/large => ./small\n")
+@pytest.mark.parametrize(("module", "small"), [(".", "./small"), ("inner", "../small")])
+def test_a_module_that_takes_the_place_of_another_makes_another_key(
+    tool: Tool, module: str, small: str
+) -> None:
+    changed = replace(tool, module=tool.module / module)
+    (changed.module / "go.mod").write_text(f"module example\n\nreplace example.org/large => {small}\n")
     (tool.module / "small").mkdir()
     (tool.module / "small" / "go.mod").write_text("module example.org/large\n")
-    before = tool.key()
+    before = changed.key()
     (tool.module / "small" / "small.go").write_text("package large\n")
-    assert tool.key() != before
-
-
-def test_a_module_beside_it_that_takes_the_place_of_another_makes_another_key(tool: Tool) -> None:
-    inner = replace(tool, module=tool.module / "inner")
-    (inner.module / "go.mod").write_text("module example\n\nreplace example.org/large => ../small\n")
-    (tool.module / "small").mkdir()
-    (tool.module / "small" / "go.mod").write_text("module example.org/large\n")
-    before = inner.key()
-    (tool.module / "small" / "small.go").write_text("package large\n")
-    assert inner.key() != before
+    assert changed.key() != before
 
 
 def test_other_flags_make_another_key(tool: Tool) -> None:
@@ -65,13 +57,6 @@ def test_other_flags_make_another_key(tool: Tool) -> None:
 
 def test_sources_that_are_changed_for_the_build_make_another_key(tool: Tool) -> None:
     assert replace(tool, sources=lambda folder: folder / "go.mod").key() != tool.key()
-
-
-def test_every_tool_pins_its_versions_in_a_module() -> None:
-    k3s = (offline.K3S, *offline.CONTAINERD)
-    for tool in (*TOOLS, *DRILL_TOOLS, *offline.ENGINE, *k3s, offline.HELM, PROVIDER):
-        assert (tool.module / "go.mod").is_file(), tool.name
-        assert (tool.module / "go.sum").is_file(), tool.name
 
 
 def test_the_replacement_of_k3s_is_built_from_the_minor_release_that_it_reports() -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lab.hosts import cgroups, disk
-from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, Host, find
+from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, find
 
 
 @pytest.fixture
@@ -20,27 +20,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_worker_carries_gpus_and_hcas_and_a_server_does_not(tmp_path: Path, machine: object) -> None:
-    for name in ("worker-1", "server-1"):
-        disk.install_base(find(name), tmp_path / name, tmp_path / f"{name}-rancher", "ssh-ed25519 AAAA")
-    hcas = (tmp_path / "worker-1/usr/local/lib/busbar-lab/hcas").read_text().splitlines()
-    assert hcas[:2] == ["mlx5_0 200 ACTIVE", "mlx5_1 400 ACTIVE"]
-    rails = (tmp_path / "worker-1/usr/local/lib/busbar-lab/rails").iterdir()
-    assert sorted(rail.name for rail in rails) == [line.split()[0] for line in hcas]
-    assert (tmp_path / "worker-1/usr/bin/nvidia-smi").stat().st_mode & 0o111
-    assert not (tmp_path / "server-1/usr/bin/nvidia-smi").exists()
-
-
-def test_a_gpu_host_without_kubernetes_has_device_files_and_the_names_of_its_peers(tmp_path: Path) -> None:
-    peers = (Host("ctl-1", "plain", "10.77.0.131"), Host("compute-1", "gpu", "10.77.0.141"))
-    disk.install_base(peers[1], tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA", peers)
-    made = (tmp_path / "disk/etc/tmpfiles.d/busbar-lab.conf").read_text().splitlines()
-    assert [line.split()[1] for line in made] == ["/dev/nvidia0", "/dev/nvidia1"]
-    assert (tmp_path / "disk/usr/local/lib/busbar-lab/hcas").exists()
-    assert "10.77.0.131 ctl-1\n10.77.0.141 compute-1\n" in (tmp_path / "disk/etc/hosts").read_text()
-    assert not (tmp_path / "rancher").exists()
-
-
 def test_the_default_route_leads_to_the_management_network_only(tmp_path: Path, machine: object) -> None:
     disk.install_base(find("worker-1"), tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA")
     networks = tmp_path / "disk/etc/systemd/network"
@@ -49,11 +28,6 @@ def test_the_default_route_leads_to_the_management_network_only(tmp_path: Path, 
     assert "Address=10.77.0.21/24" in cluster and "Gateway" not in cluster
     # A /32: no other host can be a gateway there.
     assert "Address=10.78.0.21/32" in management and f"Gateway={MANAGEMENT_GATEWAY}" in management
-
-
-def test_a_load_balancer_carries_nothing_of_kubernetes(tmp_path: Path, machine: object) -> None:
-    disk.install_base(find("lb-1"), tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA")
-    assert not (tmp_path / "rancher").exists()
 
 
 def test_on_cgroup_v1_the_kubelet_is_told_to_accept_it(tmp_path: Path, machine: object) -> None:

@@ -1,4 +1,4 @@
-"""The simulated nvidia-smi and ibv_devinfo answer in the form of the real ones."""
+"""The simulated nvidia-smi answers in the form of the real one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from lab.hosts import disk
 from tests.support import h200
-from tests.unit.hosts.bash import output
 
 SIMULATOR = Path(disk.__file__).parent / "hardware/nvidia-smi"
 
@@ -35,27 +34,6 @@ def test_a_question_of_the_host_scripts_is_answered_in_the_form_of_a_real_driver
         check=True,
     )
     assert form(done.stdout, "busbar-lab simulated GPU") == form(h200.NVIDIA_SMI[asked], "NVIDIA H200")
-
-
-def test_the_active_mtu_of_each_hca_is_read_as_from_the_real_ibv_devinfo(tmp_path: Path) -> None:
-    for name in ("mlx5_0", "mlx5_1"):
-        port = tmp_path / name / "ports/1"
-        port.mkdir(parents=True)
-        (tmp_path / name / "fw_ver").write_text("28.43.2566\n")
-        (port / "state").write_text("4: ACTIVE\n")
-        (port / "link_layer").write_text("InfiniBand\n")
-    (tmp_path / "mtus").write_text("mlx5_1 2048\n")
-    text = (
-        (SIMULATOR.parent / "ibv_devinfo").read_text().replace("/sys/class/infiniband/*", f"{tmp_path}/mlx*")
-    )
-    program = tmp_path / "bin/ibv_devinfo"
-    program.parent.mkdir()
-    program.write_text(text.replace("/usr/local/lib/busbar-lab", str(tmp_path)))
-    program.chmod(0o755)
-    assert output("preflight", f"PATH={program.parent}:$PATH; active_mtus").splitlines() == [
-        "mlx5_0/1 4096",
-        "mlx5_1/1 2048",
-    ]
 
 
 def test_a_corrupted_inforom_ends_the_program_with_14(tmp_path: Path) -> None:

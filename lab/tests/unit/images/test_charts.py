@@ -12,10 +12,6 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[4]
 REAL = PROJECT.parent / "shared" / "charts"
 CHARTS = ("gpu-operator", "network-operator")
-CRDS = {
-    "gpu-operator": ("nvidia.com", "ClusterPolicy"),
-    "network-operator": ("mellanox.com", "NicClusterPolicy"),
-}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -50,14 +46,6 @@ def test_the_values_are_ones_that_the_real_chart_knows(chart: str) -> None:
     known.update(path for file in real for path in paths(load(file)))
     unknown = set(paths(load(PROJECT / "lab" / "charts" / chart / "values.yaml"))) - known
     assert unknown == set()
-
-
-@pytest.mark.parametrize("chart", CHARTS)
-def test_the_definition_is_the_kind_that_the_product_writes(chart: str) -> None:
-    (file,) = (PROJECT / "lab" / "charts" / chart / "crds").glob("*.yaml")
-    spec = load(file)["spec"]
-    assert (spec["group"], spec["names"]["kind"], spec["scope"]) == (*CRDS[chart], "Cluster")
-    assert spec["versions"][0]["subresources"] == {"status": {}}
 
 
 def schema(file: Path) -> dict[str, Any]:

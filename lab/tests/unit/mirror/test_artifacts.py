@@ -112,8 +112,3 @@ def test_a_named_k3s_that_does_not_exist_is_an_error_and_not_a_fallback(
     monkeypatch.setenv(variable, "/nowhere/k3s")
     with pytest.raises(LabError, match=f"{variable}=/nowhere/k3s: no such file"):
         artifacts.publish()
-
-
-def test_two_files_with_one_base_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="two artifacts with one name"):
-        artifacts.checksum_lines([tmp_path / "a" / "k3s", tmp_path / "b" / "k3s"])
