@@ -33,7 +33,6 @@ class Net:
         return made
 
     def plug(self, one: End, other: End, rate: str = RATE) -> None:
-        """A cable."""
         self.cables[frozenset((one, other))] = rate
 
     def unplug(self, end: End) -> End:
@@ -50,7 +49,6 @@ class Net:
         self.plug(other, first)
 
     def text(self) -> str:
-        """All blocks."""
         at: dict[str, dict[int, tuple[End, str]]] = {}
         for cable, rate in self.cables.items():
             one, other = sorted(cable)

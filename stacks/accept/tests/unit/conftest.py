@@ -106,7 +106,6 @@ _SAME = ("st_mode", "st_size", "st_mtime_ns")
 
 @pytest.fixture
 def folder(healthy: Path) -> Iterator[Path]:
-    """A copy."""
     yield from lent(healthy, healthy.with_name("folder"))
 
 
@@ -135,12 +134,10 @@ def accepted(healthy: Path) -> Path:
 
 @pytest.fixture
 def written(accepted: Path) -> Iterator[Path]:
-    """A copy with its document."""
     yield from lent(accepted, accepted.with_name("written"))
 
 
 @pytest.fixture
 def signed(written: Path, keys: Path) -> Path:
-    """A copy, signed by the seller."""
     sign(written, keys / "seller")
     return written

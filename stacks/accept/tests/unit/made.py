@@ -72,7 +72,6 @@ def _site_of(workers: tuple[str, ...]) -> tuple[Cluster, Site]:
 
 
 def host(number: int) -> dict[str, Any]:
-    """The report of a worker, as JSON."""
     links = "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
     also = {
         "machine": hashlib.sha256(str(number).encode()).hexdigest(),
@@ -112,7 +111,6 @@ def log(
 
 
 def expected(name: str) -> float:
-    """The expected busbw in GB/s."""
     return site_of()[1].pools["h100"].expected_gbps[name] or 0.0
 
 
@@ -187,7 +185,6 @@ def groups(
 
 
 def nodes_pairs_rails(folder: Path) -> None:
-    """The stages of nodes, pairs and rails."""
     places, none = site_of()[1].pools["h100"].rail_groups, Known()
     alone = [Group("A", number, "node", (name,)) for number in range(3) for name in WORKERS]
     groups(folder, "nvlink", "000", alone)
@@ -206,7 +203,6 @@ def inventory(folder: Path, change: Change = lambda hosts: None, run: str = RUN_
 
 
 def cabling() -> Net:
-    """The fabric of the workers."""
     rails = {
         name: {f"mlx5_{hca}": (0xB8CEF603 << 32) + (number << 16) + hca for hca in range(8)}
         for number, name in enumerate(WORKERS, 1)
@@ -215,14 +211,12 @@ def cabling() -> Net:
 
 
 def design(net: Net) -> str:
-    """The fabric as it is built, as a design."""
     return write_design(
         Fabric.read(net.text(), {End(*name.split()): guid for name, guid in net.hcas.items()})
     )
 
 
 def printed(folder: Path, stage: str, hosts: dict[str, Any], run: str = RUN_NAME) -> None:
-    """What the script of accept has printed on hosts."""
     kept.write_json(folder / kept.FOLDER / stage / kept.PRINTED, kept.Printed(run=run, hosts=hosts))
 
 
@@ -300,12 +294,10 @@ def diag(change: Change = lambda tests: None, gpus: int = 8) -> str:
 
 
 def stressed(**values: Any) -> dict[str, Any]:
-    """What a worker prints of a good stress."""
     return {"error": "", "simulated": "", "diag": diag(), **values}
 
 
 def fio(gbps: float = 2.0, iops: float = 20_000.0, error: int = 0) -> dict[str, Any]:
-    """What a worker prints of fio 3.33."""
     none, rate = {"bw_bytes": 0, "iops": 0.0}, {"bw_bytes": int(gbps * 1e9), "iops": iops}
     jobs = [
         {"jobname": name, "error": error, "read": none, "write": none} | {part: rate}
@@ -315,7 +307,6 @@ def fio(gbps: float = 2.0, iops: float = 20_000.0, error: int = 0) -> dict[str, 
 
 
 def stored(**values: Any) -> dict[str, Any]:
-    """What a worker prints of a good shared folder."""
     mount = {"mount": "/mnt/data 10.0.0.5:/data nfs4", "free_bytes": 10**13, "seen": RUN_NAME}
     return {**mount, "fio-1": fio(), "fio-2": fio(), **values}
 
@@ -344,7 +335,6 @@ def running(home: Path, *, api: Any = None, more: Any = None, **options: str) ->
 
 
 def stage(folder: Path, name: str, **more: Any) -> None:
-    """The mark of a stage that has ended."""
     about = {"run": RUN_NAME, "stage": name, "began": BEGAN, "ended": ENDED, **more}
     kept.write_json(folder / kept.FOLDER / name / kept.STAGE, about)
 
@@ -376,7 +366,6 @@ def training(
 
 
 def evidence(folder: Path) -> Path:
-    """The whole evidence of a healthy cluster."""
     begun(folder, cabling=design(cabling()), storage="/mnt/data")
     for name in (each.name for each in STAGES):
         stage(folder, name)
@@ -405,7 +394,6 @@ def _rows(workers: tuple[str, ...]) -> dict[str, kinds.Row]:
 
 
 def result(folder: Path, row: str) -> SimpleNamespace:
-    """The result of one row."""
     return SimpleNamespace(**kinds.result(_rows(WORKERS)[row], kept.Evidence(folder), {}))
 
 
@@ -417,7 +405,6 @@ def judged(folder: Path, row: str, outcome: str, reason: str) -> SimpleNamespace
 
 
 def programs(folder: Path, bodies: dict[str, str]) -> None:
-    """Programs of a host, each with its body in bash."""
     folder.mkdir(exist_ok=True)
     for name, body in bodies.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")

@@ -40,7 +40,6 @@ def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, key
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], object]]:
-    """Adds keys to an ssh-agent of its own."""
     running = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.PIPE)
     assert running.stdout is not None and running.stdout.readline()
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))

@@ -33,7 +33,6 @@ RUN, LOG = "evidence/run.json", "evidence/repeats/h100/nccl.log.zst"
 
 
 def as_it_is(folder: Path, keys: Path, **agreed: Any) -> tuple[int, str]:
-    """The exit code of `verify` and its reasons."""
     try:
         found = verify(folder, keys / "signers", **agreed)
     except Failed as error:
@@ -72,8 +71,6 @@ def missing(name: str) -> Change:
 
 
 def edit(path: str, change: Callable[[Any], object]) -> Change:
-    """Change a JSON file of the folder."""
-
     def changed(folder: Path) -> None:
         found = read_json(folder / path)
         change(found)
@@ -159,35 +156,35 @@ def begun(part: str, **values: Any) -> Change:
 HALF = {name: made.expected(name) / 2 for name in COLLECTIVES}
 without_gdr = record("collectives", text=lambda log: log.replace("/GDRDMA", ""), transport="rdma")
 halved_logs = [record(stage, 0.5, expected_by_collective=HALF) for stage in ("collectives", "repeats")]
-tolerant = (record("collectives", 0.75, tolerance=0.3), 1, "says tolerance 0.3, the run began with 0.1")
-YARDSTICK: list[tuple[Change, int, str]] = [
-    (both(*halved_logs), 1, "h100/source.json says expected_by_collective {'all_gather': 166.6"),
-    (without_gdr, 1, "says transport 'rdma', the run began with 'gpudirect-rdma'"),
+tolerant = (record("collectives", 0.75, tolerance=0.3), "says tolerance 0.3, the run began with 0.1")
+YARDSTICK: list[tuple[Change, str]] = [
+    (both(*halved_logs), "h100/source.json says expected_by_collective {'all_gather': 166.6"),
+    (without_gdr, "says transport 'rdma', the run began with 'gpudirect-rdma'"),
     tolerant,
-    (record("collectives", 0.75, nvlink_gbps=100.0), 1, "says nvlink_gbps 100.0, the run began with None"),
-    (record("repeats", 0.5, rails=4), 1, "says rails 4, the run began with 8"),
-    (record("repeats", 0.5, rate_gbps=200.0), 1, "says rate_gbps 200.0"),
-    (record("collectives", nodes=4), 1, "says nodes 4"),
-    (record("collectives", accept_warnings=["NET/IB : Got"]), 1, "says accept_warnings ['NET/IB : Got']"),
-    (record("collectives", text=lambda log: log.replace("mlx5_", "mlx5_1")), 1, "names the HCA mlx5_10"),
+    (record("collectives", 0.75, nvlink_gbps=100.0), "says nvlink_gbps 100.0, the run began with None"),
+    (record("repeats", 0.5, rails=4), "says rails 4, the run began with 8"),
+    (record("repeats", 0.5, rate_gbps=200.0), "says rate_gbps 200.0"),
+    (record("collectives", nodes=4), "says nodes 4"),
+    (record("collectives", accept_warnings=["NET/IB : Got"]), "says accept_warnings ['NET/IB : Got']"),
+    (record("collectives", text=lambda log: log.replace("mlx5_", "mlx5_1")), "names the HCA mlx5_10"),
     # The run says otherwise than the criteria.
     (
-        begun("expectation", expected_by_collective=HALF), 1,
-        "expected.all_gather is 333.333, the stack of the run has 166.667",
+        begun("expectation", expected_by_collective=HALF),
+        "expected.all_gather is 333.333, the stack of the ru",
     ),
     (
-        both(without_gdr, begun("expectation", transport="rdma")), 1,
-        "expected.transport is gpudirect-rdma, the stack of the run has rdma",
+        both(without_gdr, begun("expectation", transport="rdma")),
+        "expected.transport is gpudirect-rdma, the sta",
     ),
     (
-        begun("required", rate_gbps=200.0), 1,
-        "inventory.h100.hcas: expected.rate_gbps is 400.0, the stack of the run has 200.0",
+        begun("required", rate_gbps=200.0),
+        "inventory.h100.hcas: expected.rate_gbps is 400.0, the stack of the",
     ),
     (
-        begun("group_gbps", in_group=100.0), 1,
-        "pairs.h100.slow: expected.in_group is 400.0, the stack of the run has 100.0",
+        begun("group_gbps", in_group=100.0),
+        "pairs.h100.slow: expected.in_group is 400.0, the stack of the run",
     ),
-]  # fmt: skip
+]
 LATER = "2026-11-23T01:40:00Z"
 
 
@@ -213,35 +210,26 @@ def half_a_year(folder: Path) -> None:
     made.stage(folder, "machines", ended="2027-05-23T02:00:00Z")
 
 
-exchanged = (
-    other("collectives", machine="f" * 64),
-    1,
-    f"is another machine since stage collectives ({LATER})",
-)
-SAME: list[tuple[Change, int, str]] = [
+exchanged = (other("collectives", machine="f" * 64), f"is another machine since stage collectives ({LATER})")
+lost = met("machines", lambda hosts: hosts.pop("worker-2"), failed={"worker-2": "timed out"})
+early = met("collectives", lambda hosts: None, at="2026-06-23T01:00:00Z")
+OTHER_MACHINES: list[tuple[Change, str]] = [
     exchanged,
-    (other("machines", "worker-1", machine="f" * 64), 1, "worker-1 is another machine since stage machines"),
+    (other("machines", "worker-1", machine="f" * 64), "worker-1 is another machine since stage machines"),
     (
-        other("repeats", gpus=["GPU GPU-9 (serial 1690)"]), 1,
-        "worker-2 has another GPU GPU-9 (serial 1690) since stage repeats",
+        other("repeats", gpus=["GPU GPU-9 (serial 1690)"]),
+        "has another GPU GPU-9 (serial 1690) since stage re",
     ),
-    (other("pairs", hcas=["HCA b8ce:f603:0009:0000"]), 1, "worker-2 has another HCA b8ce:f603:0009:0000"),
-    (inventory(lambda also: also.update(machine="e")), 1, "worker-2 is another machine since stage"),
-    (half_a_year, 1, "from 2026-11-23T01:00:00Z to 2027-05-23T02:00:00Z; expected at most 169 h"),
-    (
-        missing("evidence/collectives/machines-000.json.zst"), 2,
-        "collectives has no record of its machines",
-    ),
-    (
-        met("collectives", lambda hosts: None, at="2026-06-23T01:00:00Z"), 2,
-        "collectives/machines-000.json.zst is of 2026-06-23T01:00:00Z, not in its stage",
-    ),
-    (
-        met("machines", lambda hosts: hosts.pop("worker-2"), failed={"worker-2": "timed out"}), 2,
-        "not known at the end: timed out",
-    ),
-    (met("machines", without_a_gpu), 2, "worker-2 does not show GPU GPU-2-7 (serial 1627) any more"),
-]  # fmt: skip
+    (other("pairs", hcas=["HCA b8ce:f603:0009:0000"]), "worker-2 has another HCA b8ce:f603:0009:0000"),
+    (inventory(lambda also: also.update(machine="e")), "worker-2 is another machine since stage"),
+    (half_a_year, "from 2026-11-23T01:00:00Z to 2027-05-23T02:00:00Z; expected at most 169 h"),
+]
+UNKNOWN_MACHINES: list[tuple[Change, str]] = [
+    (missing("evidence/collectives/machines-000.json.zst"), "collectives has no record of its machines"),
+    (early, "collectives/machines-000.json.zst is of 2026-06-23T01:00:00Z, not in its stage"),
+    (lost, "not known at the end: timed out"),
+    (met("machines", without_a_gpu), "worker-2 does not show GPU GPU-2-7 (serial 1627) any more"),
+]
 
 
 def rows(change: Callable[[list[Any]], object]) -> Change:
@@ -273,28 +261,25 @@ def halved(found: list[Any]) -> None:
 
 
 BUSBW, ECC = "repeats.h100.all_reduce.busbw", "inventory.h100.ecc"
-AGREED: list[tuple[Change, int, str]] = [
-    (row(BUSBW, threshold=50.0), 1, f"{BUSBW}: threshold is 50.0, agreed on was 90.0"),
-    (taken_out(ECC), 1, f"{ECC}: agreed on, not in the folder"),
-    (
-        row("machines.h100.same", required=False), 1,
-        "machines.h100.same: required is False, agreed on was True",
-    ),
+half_of_all = both(*halved_logs, begun("expectation", expected_by_collective=HALF), rows(halved))
+AGREED: list[tuple[Change, str]] = [
+    (row(BUSBW, threshold=50.0), f"{BUSBW}: threshold is 50.0, agreed on was 90.0"),
+    (taken_out(ECC), f"{ECC}: agreed on, not in the folder"),
+    (row("machines.h100.same", required=False), "machines.h100.same: required is False, agreed on was True"),
     # Half of the yardstick in logs, records, run and criteria.
-    (
-        both(*halved_logs, begun("expectation", expected_by_collective=HALF), rows(halved)), 1,
-        f"{BUSBW}: expected is {{'gbps': 200.0, 'transport': 'gpudirect-rdma'}}, agreed on was",
-    ),
-]  # fmt: skip
+    (half_of_all, f"{BUSBW}: expected is {{'gbps': 200.0, 'transport': 'gpudirect-rdma'}}, agreed on was"),
+]
+FORGERIES = [
+    (as_it_is, OTHERS, 1),
+    (signed_again, SIGNED, 1),
+    (written_again, [*YARDSTICK, *OTHER_MACHINES, *AGREED], 1),
+    (written_again, UNKNOWN_MACHINES, 2),
+]
 
 
 @pytest.mark.parametrize(
     ("how", "change", "code", "why"),
-    [
-        *((as_it_is, change, 1, why) for change, why in OTHERS),
-        *((signed_again, change, 1, why) for change, why in SIGNED),
-        *((written_again, *forgery) for forgery in (*YARDSTICK, *SAME, *AGREED)),
-    ],
+    [(how, change, code, why) for how, changes, code in FORGERIES for change, why in changes],
 )
 def test_a_folder_that_was_changed_is_not_accepted_and_the_reason_is_named(
     signed: Path, keys: Path, criteria: Path, how: Any, change: Change, code: int, why: str,
@@ -308,7 +293,6 @@ def test_a_folder_that_was_changed_is_not_accepted_and_the_reason_is_named(
 
 @pytest.fixture
 def criteria(accepted: Path, tmp_path: Path) -> Path:
-    """The criteria that both sides have agreed on."""
     return Path(shutil.copy(accepted / document.CRITERIA, tmp_path / "agreed.yaml"))
 
 
@@ -369,11 +353,9 @@ def test_another_release_cannot_hide_a_row_in_silence(written: Path, keys: Path,
 
 
 @pytest.mark.parametrize("release", [other_release, lambda folder: None])
-@pytest.mark.parametrize(
-    ("change", "code", "why"), [tolerant, exchanged, (without_ecc, 1, "ECC is off on 1 of 8 GPUs")]
-)
+@pytest.mark.parametrize(("change", "why"), [tolerant, exchanged, (without_ecc, "ECC is off on 1 of 8 GPUs")])
 def test_no_release_can_praise_what_its_evidence_does_not_show(
-    written: Path, keys: Path, release: Change, change: Change, code: int, why: str
+    written: Path, keys: Path, release: Change, change: Change, why: str
 ) -> None:
     both(release, change)(written)
     document.write(written)
@@ -385,7 +367,7 @@ def test_no_release_can_praise_what_its_evidence_does_not_show(
 
     edit(document.ACCEPTANCE, praise)(written)
     found, text = signed_again(written, keys)
-    assert (found, why in text) == (code, True), text
+    assert (found, why in text) == (1, True), text
 
 
 def test_the_page_of_another_release_is_not_compared_and_this_one_writes_its_own(
@@ -504,7 +486,6 @@ def test_of_a_thousand_mutated_folders_none_is_accepted_and_none_takes_much_memo
 
 
 def values(found: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value in JSON."""
     for key, value in found.items() if isinstance(found, dict) else enumerate(found):
         yield (*path, key)
         if isinstance(value, dict | list):

@@ -172,17 +172,6 @@ def test_all_nodes_are_stressed_at_once_and_one_whose_gpus_a_pod_took_meanwhile_
     assert (found.result, found.reason) == ("not run", "worker-2: a pod took GPUs of the node meanwhile")
 
 
-def test_without_dcgm_on_any_node_the_stress_is_not_run_and_the_package_is_named(
-    on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts.answers = {"all": {"stress": MISSING}}
-    monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS)
-    run_stage(stress.STAGE, on)
-    found = made.result(on.folder, "stress.h100.diag")
-    missing = "dcgmi is not installed (package datacenter-gpu-manager-4-core)"
-    assert (found.result, found.reason) == ("not run", f"worker-1: {missing}; worker-2: {missing}")
-
-
 @pytest.mark.parametrize(("freed", "idle"), [(100, False), (None, False), (None, True)])
 def test_the_paths_wait_for_devices_that_pods_hold_and_an_idle_run_takes_the_free_nodes(
     stack: Path, monkeypatch: pytest.MonkeyPatch, freed: int | None, idle: bool
@@ -288,13 +277,6 @@ def script(call: str, folder: Path, *, programs: dict[str, str] | None = None, *
         made.programs(folder, programs)
         call = f"PATH={folder}:$PATH {call}"
     return json.loads(output("accept/measure", call, FOLDER=str(folder), RUN="accept-1", **values))
-
-
-def test_the_script_packs_the_fabric_and_says_what_was_simulated(tmp_path: Path) -> None:
-    body = 'if [[ $* == --version ]]; then echo "44.0 (a simulator)"; else seq 100000; fi'
-    found = script("; fabric", tmp_path, programs={"ibnetdiscover": body})
-    text = gzip.decompress(base64.b64decode(found["text"])).decode()
-    assert (text.split()[-1], found["error"], found["simulated"]) == ("100000", "", "44.0 (a simulator)")
 
 
 def test_the_script_tells_why_the_tool_failed_and_names_the_package_of_one_that_is_not_there(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -81,20 +80,6 @@ def test_a_slow_node_is_named_left_out_of_later_stages_and_nothing_else_is_kept(
     assert found.site.api.left == []
 
 
-@pytest.mark.slow
-def test_a_slow_rail_is_named_with_its_hca(accepted: Any) -> None:
-    found = accepted({"gpu-3/5": 0.9})
-    found.run(nodes.NVLINK, nodes.RAILS)
-    rails = found.row("rails.h100.slow")
-    assert (rails.result, rails.nodes) == ("fail", ["gpu-3"])
-    assert rails.reason.startswith("rail 5 (mlx5_5) of gpu-3: 45 of 50 GB/s")
-    assert found.row("rails.h100.nodes").result == "pass"
-    # Without the logs of its repeats the rail is in question, and not good.
-    shutil.rmtree(found.folder / FOLDER / "rails/h100/001")
-    again = found.row("rails.h100.slow")
-    assert (again.result, "rail 5 of gpu-3" in again.reason) != ("pass", False)
-
-
 def test_an_idle_run_takes_only_free_nodes_and_others_are_neither_slow_nor_counted(accepted: Any) -> None:
     found = accepted({})
     api = found.site.api
@@ -118,15 +103,3 @@ def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:
         found.run(nodes.PAIRS)
     assert Evidence(found.folder).stage("pairs") is None
     assert api.left == []
-
-
-@pytest.mark.slow
-def test_after_the_soak_each_node_and_its_pairs_run_once_more(accepted: Any) -> None:
-    found = accepted({})
-    found.run(nodes.AFTER)
-    alone, pairs = Evidence(found.folder).runs("after", "h100")
-    assert {len(group.nodes) for group in alone.results} == {1}
-    assert {len(group.nodes) for group in pairs.results} == {2}
-    names = {name for group in pairs.results for name in group.nodes}
-    assert names == {"gpu-1", "gpu-2", "gpu-3", "gpu-4"} == {group.nodes[0] for group in alone.results}
-    assert found.site.api.left == []

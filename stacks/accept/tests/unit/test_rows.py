@@ -93,13 +93,10 @@ def hosts_are(change: Callable[[Hosts], object]) -> Change:
 
 
 def worker_2(change: Callable[[Hosts], object]) -> Change:
-    """Change the report of worker-2."""
     return hosts_are(lambda hosts: change(hosts["worker-2"]))
 
 
 def part(*way: Any) -> Callable[..., Change]:
-    """Changes values in a part of worker-2's report."""
-
     def change(**values: Any) -> Change:
         def update(report: Any) -> None:
             for key in way:
@@ -366,7 +363,6 @@ def replacing(old: str, new: str) -> Change:
 
 
 def wrong(text: str) -> str:
-    """Another value in the last row of the last run."""
     head, mark, rest = text.rpartition("# busbar: measuring alltoall")
     lines = rest.split("\n")
     row = next(n for n, line in enumerate(lines) if line.lstrip()[:1].isdigit())
@@ -375,7 +371,6 @@ def wrong(text: str) -> str:
 
 
 def cut_off(text: str) -> str:
-    """A log without its last run."""
     return text.rpartition("# busbar: measuring alltoall")[0] + text.splitlines(keepends=True)[-1]
 
 
@@ -494,12 +489,10 @@ OTHERS = [
 
 
 def series(*values: float, **more: Any) -> Change:
-    """A soak in one job, with these intervals."""
     return lambda folder: made.segment(folder, values, **more)
 
 
 def sampled(*changes: tuple[int, Hosts], node: str = "worker-2", **more: Any) -> Change:
-    """Samples of a node, with these changes."""
     return lambda folder: made.samples(folder, node, *changes, **more)
 
 

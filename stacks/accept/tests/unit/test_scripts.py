@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -89,14 +88,7 @@ STATES = """\
 """
 
 
-SAMPLE = "(sample) || true"
-# In place of systemd-run, which gives the script to systemd.
-START = 'systemd-run() { "${@: -2}" || true; }; end_unit() { :; }; LIMIT_SECONDS=9; start >/dev/null'
-
-
-def sampled(
-    folder: Path, loops: int, between: str = "", smi: str = "", call: str = SAMPLE
-) -> list[dict[str, Any]]:
+def sampled(folder: Path, loops: int, between: str = "", smi: str = "") -> list[dict[str, Any]]:
     """The samples of a host; BETWEEN runs after each, and SMI is the body of nvidia-smi."""
     programs, loops_left = folder / "programs", folder / "loops"
     count = f"read -r n <{loops_left}; echo $((n - 1)) >{loops_left}"
@@ -110,7 +102,7 @@ def sampled(
     (folder / "gpus").write_text(STATES)
     loops_left.write_text(f"{loops}\n")
     values = f"PATH={programs}:$PATH INFINIBAND={folder}/hcas FILE={folder}/samples"
-    output("accept/soak", f"{values} RUN=accept-1 SAMPLE_SECONDS=0 SOAK={folder} LC_ALL=C\n{call}")
+    output("accept/soak", f"{values} RUN=accept-1 SAMPLE_SECONDS=0 SOAK={folder} LC_ALL=C\n(sample) || true")
     return [json.loads(line) for line in (folder / "samples").read_text().splitlines()]
 
 
@@ -137,15 +129,6 @@ def test_what_cannot_be_read_is_null(tmp_path: Path) -> None:
 def test_a_sampler_ends_before_it_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "samples").write_text(f'{{"t": 1}}{" " * (8 << 20)}\n')
     assert len(sampled(tmp_path, 1)) == 1
-
-
-def test_the_unit_has_all_that_a_sample_needs(tmp_path: Path) -> None:
-    (tmp_path / "invocation").write_text("abc\n")
-    by_unit = sampled(tmp_path, 2, call=START)
-    (tmp_path / "samples").unlink()
-    shutil.rmtree(tmp_path / "programs")
-    by_hand = sampled(tmp_path, 2)
-    assert [each | {"t": 0} for each in by_unit] == [each | {"t": 0} for each in by_hand]
 
 
 def test_a_real_h200_at_its_power_limit_is_not_throttled_and_its_clock_is_read(tmp_path: Path) -> None:

@@ -80,17 +80,6 @@ def test_the_soak_over_time_shows_its_low_intervals_and_its_changes(folder: Path
     assert [number for number, dot in enumerate(drawn) if dot.changed] == [3]
 
 
-def test_a_long_soak_is_drawn_with_a_part_of_its_intervals(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count, span = 2016, 300.0
-    values = [360.0 if n == 777 else 390.0 for n in range(count)]
-    found = [soak.Interval(made.START + n * span, span, span, value) for n, value in enumerate(values)]
-    monkeypatch.setattr(soak.Soak, "intervals", found)
-    drawn = dots(Evidence(folder), "h100")
-    assert len(drawn) <= 506 and [dot.busbw for dot in drawn if dot.is_bad] == [360.0]
-
-
 def test_the_rows_of_a_soak_bring_the_stages_that_they_need_and_are_not_there_without_one() -> None:
     cluster, facts = made.site_of()
     with_soak, without = (default(each).rows for each in (facts, Site.of("prod", cluster)))
@@ -171,12 +160,6 @@ def rows(folder: Path) -> dict[str, str]:
 GOOD = dict.fromkeys(("load", "hours", "wobble", "links", "gpus"), "pass")
 
 
-def test_a_soak_ends_when_its_hours_have_load_and_samples(on: Running, gpus: Soaked) -> None:
-    run_stage(soak.STAGE, on)
-    assert rows(on.folder) == GOOD
-    assert on.__dict__["verbs"] == ["start", "fetch", "stop"] and gpus.left == []
-
-
 def test_a_job_that_outlives_its_process_is_followed_by_the_next_one(on: Running, gpus: Soaked) -> None:
     gpus.lasts = True
 
@@ -194,6 +177,7 @@ def test_a_job_that_outlives_its_process_is_followed_by_the_next_one(on: Running
     gpus.end(job)
     run_stage(soak.STAGE, on)
     assert (rows(on.folder), len(gpus.jobs)) == (GOOD, 1)
+    assert on.__dict__["verbs"][-2:] == ["fetch", "stop"] and gpus.left == []
 
 
 def test_a_job_whose_log_is_kept_is_removed_at_the_end(on: Running, gpus: Soaked) -> None:

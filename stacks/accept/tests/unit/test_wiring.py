@@ -75,60 +75,50 @@ def test_switches_of_one_name_are_told_apart_by_their_guids() -> None:
     assert sorted(found.names.values()) == ["S-0000000000200000", "S-0000000000200010"]
 
 
-def test_a_fabric_as_built_has_no_fault_by_its_own_design() -> None:
-    assert by_design(built(lambda net: None)) == by_groups(built(lambda net: None)) == []
-
-
-def test_two_nodes_exchanged_on_one_rail_are_one_fault_and_seen_only_with_ports() -> None:
-    fabric = built(lambda net: net.swap(hca(0, 1), hca(2, 1)))
-    [fault] = by_design(fabric)
-    assert fault == (
-        "gpu-0 mlx5_1 and gpu-2 mlx5_1 are swapped: gpu-0 mlx5_1 is in leaf-0-1 port 3, "
-        "gpu-2 mlx5_1 in leaf-0-1 port 1"
-    )
-    assert by_design(fabric, ports=False) == by_groups(fabric) == []
-
-
-@pytest.mark.parametrize("judge", [by_design, lambda fabric: by_design(fabric, ports=False), by_groups])
-@pytest.mark.parametrize("other", [hca(1, 3), hca(5, 2)])
-def test_two_rails_of_a_node_or_one_of_two_groups_exchanged_are_one_fault(
-    judge: Callable[[Fabric], list[str]], other: tuple[str, int]
-) -> None:
-    [fault] = judge(built(lambda net: net.swap(hca(1, 2), other)))
-    assert f"gpu-1 mlx5_2 and {other[0]} are swapped" in fault
-
-
 def move(net: Net) -> None:
     net.unplug(hca(6, 0))
     net.plug(hca(6, 0), ("leaf-1-3", 60))
 
 
-@pytest.mark.parametrize("judge", [by_design, by_groups])
-@pytest.mark.parametrize(
-    ("change", "where", "expected"),
-    [
-        (lambda net: net.unplug(hca(6, 0)), "has no link", "expected leaf-1-0"),
-        (move, "is in leaf-1-3", ", as gpu-6 mlx5_3, expected leaf-1-0"),
-    ],
-)
-def test_a_cable_that_is_out_or_beside_another_rail_is_named_with_its_place(
-    judge: Callable[[Fabric], list[str]], change: Callable[[Net], object], where: str, expected: str
+OF_ONE_RAIL = "gpu-0 mlx5_1 and gpu-2 mlx5_1 are swapped: gpu-0 mlx5_1 is in leaf-0-1 port 3, "
+OF_A_NODE = "gpu-1 mlx5_2 and gpu-1 mlx5_3 are swapped"
+OF_TWO_GROUPS = "gpu-1 mlx5_2 and gpu-5 mlx5_2 are swapped"
+OUT, BESIDE = "gpu-6 mlx5_0 has no link, expected leaf-1-0", "gpu-6 mlx5_0 is in leaf-1-3"
+# A change of the cables, and the one fault by a design, by one without ports, and by rail groups.
+FAULTS: list[tuple[Callable[[Net], object], str, str, str]] = [
+    (lambda net: None, "", "", ""),
+    (lambda net: net.swap(hca(0, 1), hca(2, 1)), OF_ONE_RAIL, "", ""),
+    (lambda net: net.swap(hca(1, 2), hca(1, 3)), OF_A_NODE, OF_A_NODE, OF_A_NODE),
+    (lambda net: net.swap(hca(1, 2), hca(5, 2)), OF_TWO_GROUPS, OF_TWO_GROUPS, OF_TWO_GROUPS),
+    (lambda net: net.unplug(hca(6, 0)), OUT, OUT, OUT),
+    (move, f"{BESIDE} port 60, as gpu-6 mlx5_3, expected leaf-1-0", BESIDE, BESIDE),
+    (lambda net: net.unplug(("leaf-0-2", 6)), "leaf-0-2 port 6 has no link, expected spine-1 port 3", "", ""),
+    (
+        lambda net: net.swap(("leaf-0-2", 5), ("leaf-1-2", 6)),
+        "leaf-0-2 port 5 and leaf-1-2 port 6 are sw",
+        "",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "design", "without_ports", "groups"), FAULTS)
+def test_each_way_to_judge_names_the_one_fault_that_it_can_see(
+    change: Callable[[Net], object], design: str, without_ports: str, groups: str
 ) -> None:
-    [fault] = judge(built(change))
-    assert fault.startswith(f"gpu-6 mlx5_0 {where}") and expected in fault
+    fabric = built(change)
+    for found, expected in (
+        (by_design(fabric), design),
+        (by_design(fabric, ports=False), without_ports),
+        (by_groups(fabric), groups),
+    ):
+        assert [each.startswith(expected) for each in found] == [True] * bool(expected), found
 
 
-def test_an_uplink_that_is_out_is_named_by_the_design_and_by_the_peers_of_its_leaf() -> None:
+def test_a_leaf_with_fewer_uplinks_than_its_peers_is_named() -> None:
     fabric = built(lambda net: net.unplug(("leaf-0-2", 6)))
-    assert by_design(fabric) == ["leaf-0-2 port 6 has no link, expected spine-1 port 3"]
-    assert [*few_uplinks(fabric, {each.end.at for each in fabric.links.values()})] == [
-        "leaf-0-2 has 1 uplinks, its peers have 2"
-    ]
-
-
-def test_two_uplinks_exchanged_at_the_spines_are_one_fault() -> None:
-    [fault] = by_design(built(lambda net: net.swap(("leaf-0-2", 5), ("leaf-1-2", 6))))
-    assert "leaf-0-2 port 5 and leaf-1-2 port 6 are swapped" in fault
+    leaves = {each.end.at for each in fabric.links.values()}
+    assert [*few_uplinks(fabric, leaves)] == ["leaf-0-2 has 1 uplinks, its peers have 2"]
 
 
 def test_a_rail_of_which_no_leaf_has_most_nodes_has_no_expected_place() -> None:
