@@ -37,12 +37,10 @@ def configured(**changes: Any) -> dict[str, Any]:
 
 
 def stack_file(**changes: Any) -> str:
-    """The text of a stack file with it."""
     return yaml.safe_dump({"config": {f"{config.PROJECT}:{config.KEY}": configured(**changes)}})
 
 
 def slurm(**changes: Any) -> Slurm:
-    """The same, loaded."""
     return config.load(configured(**changes))
 
 
@@ -98,5 +96,4 @@ def reported(also: Mapping[str, Any] | None = None, **changes: Any) -> Report:
 
 
 def spec(made: Slurm | None = None, **changes: Any) -> Spec:
-    """The request of `busbar slurm preflight`."""
     return preflight.spec_of(made or slurm()).model_copy(update={"install_id": "0123456789abcdef", **changes})

@@ -128,7 +128,6 @@ class Site:
         return {name: {"active": True, "boot": self.boot} for name in nodes if name not in self.silent}
 
     def _run(self, nodes: str, script: str) -> bytes:
-        """The job, on the batch host."""
         folder = self.folder / "bin"
         for each in ("nodes", "refuses"):
             (folder / each).mkdir(parents=True, exist_ok=True)

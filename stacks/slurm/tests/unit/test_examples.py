@@ -18,7 +18,6 @@ JOB = {
     "SLURM_GPUS_ON_NODE": "8",
     "HOME": "/home/me",
 }
-OF_RANK = {"SLURM_PROCID": "9", "SLURM_NTASKS": "16", "SLURM_LOCALID": "1"}
 
 
 def run(
@@ -47,24 +46,6 @@ def test_torchrun_gets_the_size_of_the_job_and_a_meeting_point_on_its_first_node
     assert words[:3] == ["--kill-on-bad-exit=1", "--cpu-bind=none", "python3"]
     assert {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=gpu-1:21234", "--rdzv-id=31234.0"} < {*words}
     assert words[-2:] == ["train.py", "/home/me/run 1"]
-
-
-def test_a_job_that_was_queued_again_meets_under_another_name(tmp_path: Path) -> None:
-    done = run(tmp_path, "ddp.sbatch", "train.py", **JOB, SLURM_RESTART_COUNT="2")
-    assert "--rdzv-id=31234.2" in done.stdout.splitlines()
-
-
-def test_a_rank_of_srun_knows_its_number_its_job_and_the_first_node(tmp_path: Path) -> None:
-    show = "RANK=$RANK WORLD_SIZE=$WORLD_SIZE LOCAL_RANK=$LOCAL_RANK $MASTER_ADDR:$MASTER_PORT"
-    (tmp_path / "python").write_text(f'#!/bin/bash\necho "{show}" "$@"\n')
-    (tmp_path / "python").chmod(0o755)
-    # What srun starts, as one of its ranks.
-    srun = 'while [[ $1 == --* ]]; do shift; done; exec "$@"'
-    done = run(
-        tmp_path, "deepspeed.sbatch", "x.py", "a b", srun=srun, PYTHON=str(tmp_path / "python"),
-        **JOB, **OF_RANK,
-    )  # fmt: skip
-    assert done.stdout == "RANK=9 WORLD_SIZE=16 LOCAL_RANK=1 gpu-1:21234 x.py a b\n", done.stderr
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -46,7 +46,6 @@ VALUES = {
 
 
 def controls(host: Host, **payload: str) -> list[str]:
-    """The steps of an installation or an update."""
     facts = host.facts("slurm/controller", {**PAYLOAD, **payload}, VERB="install", **VALUES)
     assert facts == {"node": "ctl", "slurmctld": "24.11.5"}
     return host.steps
@@ -408,7 +407,6 @@ MEMBER = {
 
 
 def joins(host: Host, *, unit: str = "slurmd", **payload: str) -> list[str]:
-    """The steps of an installation or an update."""
     host.state("node.gpu-1", NODE)
     given = {"slurm_key": "key", "health": "program" if unit == "slurmd" else "", "users": "", **payload}
     values = {**MEMBER, "UNIT": unit, "HOME_PATH": f"{host.root}/run/home"}

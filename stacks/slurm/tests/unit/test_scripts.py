@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 from pathlib import Path
@@ -17,21 +16,6 @@ from stacks.slurm.tests.support import configured, slurm
 from tests.unit.hosts.bash import output, run
 
 pytestmark = pytest.mark.slow
-
-NODE = (
-    "NodeName=gpu-1 Arch=x86_64 CoresPerSocket=56 Gres=gpu:h100:8(S:0-1) NodeAddr=10.0.0.11 "
-    "State=IDLE+DRAIN ThreadsPerCore=2 TmpDisk=0 Partitions=h100 "
-    "Reason=gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00] Comment=x y"
-)
-
-
-def test_a_field_of_scontrol_ends_before_the_next_name() -> None:
-    names = "NodeName State Gres Reason Comment Addr Missing"
-    shown = output("slurm/member", f'for name in {names}; do field "$name" "$1"; echo; done', NODE)
-    reason = "gres/gpu count reported lower than configured (7 < 8) [slurm@2026-11-24T06:00:00]"
-    found = [line for line in shown.splitlines() if line]
-    assert found == ["gpu-1", "IDLE+DRAIN", "gpu:h100:8(S:0-1)", reason, "x y"]
-
 
 READY = """
 poll() {{ :; }}; scontrol() {{ echo "$*"; }}; last_lines() {{ echo 'no key'; }}; READY_DEADLINE=0
@@ -167,29 +151,6 @@ apply_home; cat home.mounted 2>/dev/null || true
 """
 
 
-def test_homes_are_mounted_from_their_server_and_unmounted_where_there_is_none(tmp_path: Path) -> None:
-    at = f"cd {tmp_path}; "
-    assert output("slurm/member", at + HOME, HOME_SERVER="") == ""
-    mounted = output("slurm/member", at + HOME, HOME_SERVER="10.0.0.1")
-    # It waits for a server that is gone, and is mounted at each boot when the network is there.
-    for line in (
-        f"write /etc/systemd/system/{tmp_path}/home.mount",
-        f"What=10.0.0.1:{tmp_path}/home",
-        "Options=hard,noatime,nosuid",
-        "WantedBy=remote-fs.target",
-    ):
-        assert line in mounted.splitlines()
-    assert f"start {tmp_path}/home.mount 10.0.0.1\n{tmp_path}/home\n" in mounted
-    assert "stop" not in output("slurm/member", at + HOME, HOME_SERVER="10.0.0.1")
-    elsewhere = output("slurm/member", at + HOME.replace("/home\n", "/new\n"), HOME_SERVER="10.0.0.1")
-    assert (
-        elsewhere.startswith(f"stop {tmp_path}/home.mount\n") and f"start {tmp_path}/new.mount" in elsewhere
-    )
-    (tmp_path / "new").mkdir()
-    gone = output("slurm/member", at + HOME, HOME_SERVER="")
-    assert gone == f"stop {tmp_path}/new.mount\n" and not (tmp_path / "new").exists()
-
-
 def test_a_mount_hides_no_files_and_a_removal_keeps_those_of_others(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "file").write_text("x")
@@ -229,23 +190,6 @@ def test_nodes_of_several_partitions_are_listed_once() -> None:
         "b": {"state": "down*", "reason": 'Not "here"', "by": "slurm"},
         "c": {"state": "drained", "reason": "Low CPUs", "by": "slurmctld"},
     }
-
-
-def test_a_log_is_read_from_an_offset(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"0123456789")
-    for call, data in (("job_read", b"456789"), ("CHUNK_BYTES=3; job_read", b"456")):
-        found = json.loads(output("slurm-job", call, LOG=f"{tmp_path}/log", OFFSET="4"))
-        assert base64.b64decode(found["data"]) == data
-    assert found["free_bytes"] > 0
-    gone = json.loads(output("slurm-job", "job_read", LOG=f"{tmp_path}/none", OFFSET="0"))
-    assert gone["data"] == "" and gone["free_bytes"] > 0
-
-
-def test_a_compute_host_says_whether_slurmd_runs_and_which_boot_it_is() -> None:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    for active in (True, False):
-        found = json.loads(output("slurm-job", f"systemctl() {{ {str(active).lower()}; }}; job_daemon"))
-        assert found == {"active": active, "boot": boot}
 
 
 def test_a_question_can_be_asked_in_a_pod_whose_last_line_is_the_error(tmp_path: Path) -> None:
@@ -366,47 +310,6 @@ def test_the_survey_has_the_name_that_slurmctld_keeps_its_state_for(
     assert output("preflight", text.rstrip().removesuffix("slurm_report") + "slurm_cluster").strip() == name
 
 
-CONTAINER_PACKAGES = """
-dpkg-deb() { local name=${2##*/}; name=${name%.deb}; case $3 in
-  Package) echo "${name%%_*}" ;; Version) echo "${name#*_}" ;; esac; }
-package_version() { [[ $1 != enroot ]] || echo 4.1.2; }
-apt_install() { echo "$*"; }
-install_containers
-"""
-
-
-def test_only_packages_of_another_version_are_installed_and_all_at_once(tmp_path: Path) -> None:
-    for name in ("enroot_4.1.2", "jq_1.7", "nvslurm-plugin-pyxis_0.24.0"):
-        (tmp_path / f"{name}.deb").touch()
-    installed = output("slurm/member", CONTAINER_PACKAGES, CONTAINERS=str(tmp_path))
-    assert installed.split() == [
-        f"{tmp_path}/{name}.deb" for name in ("jq_1.7", "nvslurm-plugin-pyxis_0.24.0")
-    ]
-    (tmp_path / "jq_1.7.deb").unlink()
-    (tmp_path / "nvslurm-plugin-pyxis_0.24.0.deb").unlink()
-    assert output("slurm/member", CONTAINER_PACKAGES, CONTAINERS=str(tmp_path)) == ""
-
-
-MEMBER = """
-for each in claim_host remember_user install_slurm slurm_folders apply_home apply_users write_key \\
-  configure_unit install_health await_ready await_containers start_container record_applied node_field \\
-  gpu_count slurm_version sha256sum json; do
-  eval "$each() { :; }"
-done
-package_version() { echo "pyxis $PYXIS"; }; start_unit() { echo "$2"; }
-UNIT=slurmd CONTROLLER=a NODE_NAME=b; install_member
-"""
-
-
-def test_slurmd_starts_again_with_another_pyxis_which_makes_its_folder_then() -> None:
-    without, *others = (
-        output("slurm/member", MEMBER, CONTAINERS=folder, PYXIS=version).splitlines()[0]
-        for folder, version in (("", "0.23"), ("/debs", "0.23"), ("/debs", "0.24"))
-    )
-    assert "pyxis" not in without
-    assert [each.split()[-2:] for each in others] == [["pyxis", "0.23"], ["pyxis", "0.24"]]
-
-
 SRUN = 'poll() { shift; "$@"; }; timeout() { SAID; }; await_containers && echo ready'
 
 
@@ -437,21 +340,6 @@ def test_a_host_is_done_when_a_user_can_start_a_container(tmp_path: Path, said: 
     assert ("ada cannot start a container: " in done.stderr) is (status == 1)
     assert ("kernel.apparmor_restrict_unprivileged_userns" in done.stderr) is (status == 1)
     assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize(("state", "waits"), [("starting", True), ("running", False), ("degraded", False)])
-def test_slurmd_waits_for_the_devices_of_its_gpus_while_the_host_boots(
-    tmp_path: Path, state: str, waits: bool
-) -> None:
-    text = output("slurm/member", "GPUS=2 DEVICES_DEADLINE=9; wait_for_devices")
-    start = text.partition("ExecStartPre=-")[2].strip().replace("$$", "$").replace("/dev/", f"{tmp_path}/")
-    (tmp_path / "nvidia0").touch()
-    (tmp_path / "nvidiactl").touch()
-    # The second device comes while it waits.
-    shell = f"systemctl() {{ echo {state}; }}; sleep() {{ echo slept {state}; touch {tmp_path}/nvidia1; }}; "
-    shell += f"export -f systemctl sleep; {start}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == f"slept {state}\n" * waits
 
 
 GPUS = 'printf \'{"status":"ok","list":[\'; for n in {1..%d}; do printf \'{"model":1},\'; done'
