@@ -28,17 +28,14 @@ FOLDER = PROJECT / "stacks" / "slurm_k8s" / "helm_values"
 
 
 def cluster(verdict: dict[str, Any] | None = None, **sections: Any) -> ClusterOutputs:
-    """The outputs of a site of two H100 workers, read."""
     return ClusterOutputs.from_dict(outputs(verdict, **sections))
 
 
 def configured(**values: Any) -> dict[str, Any]:
-    """The object `busbar-slurm_k8s:slurm_k8s`."""
     return {"cluster": CLUSTER, **values}
 
 
 def slurm(**values: Any) -> Slurm:
-    """The same, loaded."""
     return CONFIG.load(configured(**values))
 
 
@@ -65,7 +62,6 @@ def node(
 
 
 def pod(host: str, on: str) -> JsonObject:
-    """The pod of a node of Slurm."""
     metadata = {"name": f"slurm-worker-{host}", "namespace": "slurm"}
     return {"metadata": metadata, "spec": {"hostname": host, "nodeName": on, "containers": []}}
 

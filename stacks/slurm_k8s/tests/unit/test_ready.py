@@ -34,7 +34,6 @@ def result(
 
 
 def both() -> SlurmCluster:
-    """Two idle nodes."""
     return SlurmCluster(node("h100-0"), node("h100-1"))
 
 
@@ -113,7 +112,6 @@ def test_a_worker_without_a_node_is_named_with_the_reason_of_its_pod() -> None:
 
 
 def failed(code: int) -> dict[str, Any]:
-    """A job that has ended with this exit code."""
     return {"job_state": ["FAILED"], "exit_code": {"return_code": {"number": code}}}
 
 
@@ -263,11 +261,3 @@ def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does(
     # `busbar nodes`
     assert node_states(with_late_job(130)) == {"gpu-1": f"in Slurm: {late}", "gpu-2": f"in Slurm: {late}"}
     assert node_states(with_late_job(110)) == {}
-
-
-def test_the_question_of_every_update_runs_no_job() -> None:
-    given = slurm()
-    cluster = SlurmCluster(node("h100-0"))
-    [problem] = works(given, site(), cluster)
-    assert (problem.host, problem.what) == ("gpu-2", "no node of Slurm")
-    assert cluster.submitted == []

@@ -342,7 +342,6 @@ def test_an_update_that_was_killed_anywhere_ends_with_the_next_one() -> None:
 
 
 def unchanged(*nodes: JsonObject) -> Rolling:
-    """Slurm whose pods are all of the newest template."""
     cluster = Rolling(*nodes)
     for each in cluster.objects[PODS]:
         each["metadata"]["labels"][HASH] = "b"
@@ -603,7 +602,6 @@ class Configured(Rolling):
         self.read_at, self.limits = 3605, {"h100": None}
 
     def write_conf(self, text: str) -> None:
-        """Change slurm.conf, as the operator does."""
         metadata = {"managedFields": [{"time": "1970-01-01T01:00:00Z"}], "resourceVersion": "8"}
         self.objects[SLURM_CONF] = {"metadata": metadata, "data": {"slurm.conf": text}}
 

@@ -65,8 +65,6 @@ def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone_and_one_that_doe
 
 
 class Jobs(SlurmCluster):
-    """Slurm with jobs that a cancellation ends."""
-
     def __init__(self, *jobs: tuple[int, str], ends: bool = True) -> None:
         super().__init__()
         self.jobs, self.ending, self.ends = dict(jobs), list[int](), ends
