@@ -47,10 +47,8 @@ def curve(**gbps: float) -> dict[str, Any]:
 
 
 def configured(**values: Any) -> dict[str, Any]:
-    """The object `busbar-training:training`."""
     return {"cluster": CLUSTER, **values}
 
 
 def training(**values: Any) -> Training:
-    """The same, loaded."""
     return config.load(configured(**values))

@@ -36,7 +36,6 @@ def step(number: int, loss: float | str | None = None) -> Record:
 
 
 def starts() -> list[Record]:
-    """The records that each start begins with."""
     start = record(
         "start", schema=1, backend="nccl", world_size=WORLD, gradient_bytes=GIB, steps=STEPS, torch="2.13.0"
     )
@@ -105,7 +104,6 @@ def changed(records: list[Record], kind: str, index: int = 0, **values: Any) -> 
 
 
 def without(records: list[Record], kind: str) -> list[Record]:
-    """The records but those of a kind."""
     return [each for each in records if each["busbar_training"] != kind]
 
 
@@ -118,11 +116,9 @@ def expected(**values: Any) -> Expectation:
 
 
 def verdict(records: list[Record] | None = None, *, nccl: Nccl | None = RDMA, **want: Any) -> Verdict:
-    """The verdict on these records."""
     printed = lines([*first(), *second()] if records is None else records, nccl)
     return judge(read_lines(printed), expected(**want))
 
 
 def codes(found: Verdict) -> set[str]:
-    """What did not pass."""
     return {str(check.code) for check in found.checks if check.status in ("fail", "unknown")}

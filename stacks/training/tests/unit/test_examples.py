@@ -37,7 +37,6 @@ def replicas(name: str) -> dict[str, Any]:
 
 
 def workers(name: str) -> list[dict[str, Any]]:
-    """The pods that train."""
     return [each["template"]["spec"] for role, each in replicas(name).items() if role != "Launcher"]
 
 

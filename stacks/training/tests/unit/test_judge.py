@@ -163,7 +163,6 @@ def test_every_check_has_a_case_that_it_fails_and_one_that_leaves_it_unknown() -
 
 
 def status_of(found: Verdict, code: str) -> tuple[str, str | None]:
-    """The status of the check of this code, and its code."""
     check = next(each for each in found.checks if each.name == code.partition(".")[0])
     return check.status, check.code
 

@@ -40,7 +40,6 @@ def runtime(made: Made = torch_runtime, **site: Any) -> dict[str, Any]:
 
 
 def jobs(found: dict[str, Any]) -> dict[str, Any]:
-    """Spec of each replicated job, by name."""
     return {
         job["name"]: job["template"]["spec"] for job in found["spec"]["template"]["spec"]["replicatedJobs"]
     }

@@ -93,16 +93,6 @@ def test_rank_0_alone_prints_and_numbers_that_json_does_not_know_are_texts(tmp_p
     ]  # fmt: skip
 
 
-def test_of_many_values_the_most_frequent_are_counted_and_the_rest_in_one_sum(tmp_path: Path) -> None:
-    def act(_: int) -> Any:
-        values = [*"aaa", *"bcdefghi" * 2]
-        return module("records").counted(values), module("records").counted(list("aab"))
-
-    many, few = run(tmp_path, act).returned[0]
-    assert few == {"a": 2, "b": 1}
-    assert many == {"a": 3, **dict.fromkeys("bcdefgh", 2), "others": 2}
-
-
 def test_the_messages_of_all_ranks_are_printed_by_rank_0_so_that_a_lost_line_shows(tmp_path: Path) -> None:
     def act(rank: int) -> Any:
         module("tempfile").tempdir = str(tmp_path)
