@@ -25,5 +25,4 @@ def promtool() -> str:
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """`promtool WORDS`."""
     return subprocess.run([promtool(), *words], capture_output=True, text=True, timeout=300, check=False)

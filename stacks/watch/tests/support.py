@@ -32,17 +32,14 @@ def outputs(verdict: dict[str, Any] | None = None, **sections: Any) -> dict[str,
 
 
 def cluster(verdict: dict[str, Any] | None = None) -> ClusterOutputs:
-    """The same, read."""
     return ClusterOutputs.from_dict(outputs(verdict))
 
 
 def configured(**values: Any) -> dict[str, Any]:
-    """The object `busbar-watch:watch`."""
     return {"cluster": CLUSTER, **values}
 
 
 def watch(**values: Any) -> Watch:
-    """The same, loaded."""
     return config.load(configured(**values))
 
 

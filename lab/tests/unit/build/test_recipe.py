@@ -39,8 +39,6 @@ def test_where_one_part_ends_matters() -> None:
 
 
 class Bakery:
-    """Archives whose making is counted."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.recipe = "first"
         self.made = 0

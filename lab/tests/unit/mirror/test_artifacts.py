@@ -27,7 +27,6 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def k3s(path: Path, version: str) -> Path:
-    """A program that reports this version as K3s does."""
     path.write_text(f"#!/bin/sh\necho 'k3s version {version} (abcdef)'\n")
     path.chmod(0o755)
     return path

@@ -37,7 +37,6 @@ def rail(name: str, values: str, device: str = "mlx5_0", port: int = 1, node: st
 
 
 def rails(name: str, first: str, second: str) -> Series:
-    """A series of both rails of gpu-1."""
     return {**rail(name, first), **rail(name, second, "mlx5_1")}
 
 
@@ -69,7 +68,6 @@ def sxid(kind: str, values: str) -> Series:
 
 
 def counter(name: str, firing: str, silent: str, at: str = "30m") -> Case:
-    """A counter of a rail."""
     return Case(rail(name, firing), rail(name, silent), at)
 
 

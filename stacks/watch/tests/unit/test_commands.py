@@ -28,7 +28,6 @@ def busbar(*words: str, stdin: Any = None) -> Result:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Served:
-    """The cluster that every command finds."""
     made = Served({NODES: [], CRDS: [], "/api/v1/namespaces/nccl/configmaps": []})
     made.server = "https://api"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.kube.client.connect", lambda: made)

@@ -50,7 +50,6 @@ def named_expressions(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def expressions() -> list[str]:
-    """All of them."""
     return list(named_expressions(VARIABLES).values())
 
 

@@ -20,7 +20,6 @@ HELM_VALUES = ROOT / "stacks" / "watch" / "helm_values"
 
 
 def values(**stack: Any) -> dict[str, Any]:
-    """The values of Prometheus where it is installed."""
     return STACK.values(HELM_VALUES, watch(stack={"mode": "install", **stack}).stack.prometheus)
 
 
