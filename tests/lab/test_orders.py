@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -168,12 +169,10 @@ def test_beside_an_update_another_change_is_refused_and_a_drain_stays(lab: Lab, 
     update = stack.start_up()
     try:
         eventually(lambda: "preflight" in update.printed, 120, "the update has begun")
-        for words in (
-            ("destroy", "dev", "--yes"),
-            ("up", "dev", "--yes", "--skip-preview"),
-        ):
-            code, said = busbar(lab, *words)
-            assert (code, "is changing the cluster" in said) == (1, True)
+        changes = (("destroy", "dev", "--yes"), ("up", "dev", "--yes", "--skip-preview"))
+        with ThreadPoolExecutor() as at_once:
+            for code, said in at_once.map(lambda words: busbar(lab, *words), changes):
+                assert (code, "is changing the cluster" in said) == (1, True)
         assert busbar(lab, "drain", "dev", "worker-1")[0] == 0
         assert update.ended_within(UP_SECONDS)
         assert lab.kubectl("get node worker-1 -o jsonpath='{.spec.unschedulable}'").strip() == "true"
