@@ -17,7 +17,7 @@ from busbar.fabric.diagnosis.kubernetes import StageWatch
 from busbar.fabric.diagnosis.stages import Result, StageLog
 from busbar.fabric.localise import Group
 from busbar.fabric.measure.run import Interrupted, LeftBehind
-from busbar.kube.client import ApiError, JsonObject
+from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import Deadline
 from busbar.manifests import groups
@@ -305,13 +305,10 @@ def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_con
 
 
 def test_a_job_that_cannot_be_removed_ends_the_diagnosis_which_keeps_what_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    def refuse(path: str, **_: str) -> Any:
-        raise ApiError(f"DELETE {path}", 403, "forbidden")
-
     site = Site(tmp_path, groups=(2,))
-    monkeypatch.setattr(site.api, "delete", refuse)
+    site.api.deletes = False
     with pytest.raises(LeftBehind, match=r"Fix: busbar nccl clean diagnose-\w+ --namespace .* --kubeconfig "):
         site.diagnose()
     kept = State.read(tmp_path / "diagnosis")

@@ -70,6 +70,7 @@ class Foreign(Cluster):
         self._uids = 0
         self.refuse: Callable[[str, Mapping[str, Any]], ApiError | None] = lambda path, body: None
         self.runs: Callable[[JsonObject], None] = self.run_job
+        self.deletes = True
         for each in nodes:
             self.objects[f"/api/v1/nodes/{each['metadata']['name']}"] = each
         self.objects["/apis/node.k8s.io/v1/runtimeclasses/nvidia"] = {"metadata": {"name": "nvidia"}}
@@ -116,6 +117,8 @@ class Foreign(Cluster):
         return made
 
     def delete(self, path: str, **preconditions: str) -> JsonObject:
+        if not self.deletes:
+            raise ApiError(f"DELETE {path}", 403, "forbidden")
         found = self.get(path)
         if preconditions.get("uid") != found["metadata"]["uid"]:
             raise ApiError(f"DELETE {path}", 409, "the uid is another one")

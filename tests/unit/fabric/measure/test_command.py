@@ -13,7 +13,6 @@ import yaml
 from busbar.fabric.measure import Request, plan, read_facts
 from busbar.fabric.measure.run import UNTIL, latest_end
 from busbar.kube import wait
-from busbar.kube.client import ApiError
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
@@ -65,12 +64,9 @@ def test_a_fail_ends_with_1_and_its_json_is_the_whole_verdict(cluster: Foreign) 
 
 @pytest.mark.parametrize(("busbw", "code", "verdict"), [(2.0, 2, "pass"), (1.0, 1, "fail")])
 def test_a_run_that_is_left_in_the_cluster_does_not_end_with_0_and_its_verdict_is_printed(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch, busbw: float, code: int, verdict: str
+    cluster: Foreign, busbw: float, code: int, verdict: str
 ) -> None:
-    def refuse(path: str, **_: str) -> Any:
-        raise ApiError(f"DELETE {path}", 403, "forbidden")
-
-    monkeypatch.setattr(cluster, "delete", refuse)
+    cluster.deletes = False
     cluster.add("/api/v1/namespaces/bench", {"metadata": {"name": "bench"}})
     cluster.runs = lambda job: cluster.run_job(job, launcher_log.text(busbw=busbw))
     done = measured("--json", "--namespace", "bench", "--context", "prod", "--kubeconfig", "of-prod")

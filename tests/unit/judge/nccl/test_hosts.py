@@ -217,21 +217,20 @@ def test_a_board_that_lost_nvls_is_not_held_against_a_ring() -> None:
 
 
 @pytest.mark.parametrize(
-    "why", ["NCCL_NVLS_ENABLE set by environment to 0.", "NCCL_ALGO set by environment to Ring"]
+    ("messages", "gpus", "peak"),
+    [
+        ((LOST, NO_CHANNELS, "NCCL_NVLS_ENABLE set by environment to 0."), 8, 367.0),
+        ((LOST, NO_CHANNELS, "NCCL_ALGO set by environment to Ring"), 8, 367.0),
+        ((LOST, NO_CHANNELS, ENV), 4, 367.0),
+        ((NO_CHANNELS.replace(" 0 nvls", " 16 nvls"), ENV), 4, 324.0),
+    ],
+    ids=["turned off", "a ring is asked for", "four GPUs", "channels on four GPUs"],
 )
-def test_a_setting_that_leaves_nvls_out_lowers_the_expectation(why: str) -> None:
-    verdict = board(LOST, NO_CHANNELS, why)
+def test_where_nvls_is_not_used_nothing_is_lost_without_it(
+    messages: tuple[str, ...], gpus: int, peak: float
+) -> None:
+    verdict = board(*messages, gpus=gpus, peak=peak)
     assert verdict.check("busbw").status == "pass" and not verdict.diagnoses
-
-
-def test_on_four_gpus_the_same_lines_are_normal() -> None:
-    verdict = board(LOST, NO_CHANNELS, ENV, gpus=4)
-    assert verdict.check("busbw").status == "pass" and not verdict.diagnoses
-
-
-def test_channels_of_nvls_alone_raise_no_floor_on_four_gpus() -> None:
-    channels = NO_CHANNELS.replace(" 0 nvls", " 16 nvls")
-    assert board(channels, ENV, peak=324.0, gpus=4).check("busbw").status == "pass"
 
 
 # ---- pods of one machine
