@@ -83,19 +83,27 @@ def test_a_reader_that_stops_does_not_change_the_exit_code(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "message"),
     [
-        ("check",),
-        ("check", "/nowhere/at/all"),
-        ("check", "/dev/null", "--profile", "none-such"),
-        ("check", "/dev/null", "--expect-nodes", "0"),
-        ("check", "/dev/null", "--tolerance", "2"),
-        ("check", "/dev/null", "--transport", "pigeon"),
+        ((), "Missing argument"),
+        (("/nowhere/at/all",), "/nowhere/at/all"),
+        (("/dev/null", "--profile", "none-such"), "none-such"),
+        (
+            ("/dev/null", "--expect-nodes", "0"),
+            "'--expect-nodes': Input should be greater than or equal to 1",
+        ),
+        (("/dev/null", "--tolerance", "2"), "--tolerance: Input should be less than 1, got 2.0"),
+        (("/dev/null", "--transport", "pigeon"), "pigeon"),
+        (
+            ("/dev/null", "--expected-busbw", "-4"),
+            "--expected-busbw: Input should be greater than 0, got -4.0",
+        ),
+        (("/dev/null", "--accept-warn", "short"), "--accept-warn: String should have at least 8 characters"),
     ],
 )
-def test_bad_usage_is_64_with_a_word(arguments: tuple[str, ...]) -> None:
-    done = busbar(*arguments)
-    assert done.exit_code == 64 and done.stderr.strip()
+def test_bad_usage_is_64_and_names_the_value(arguments: tuple[str, ...], message: str) -> None:
+    done = busbar("check", *arguments)
+    assert (done.exit_code, message in done.stderr) == (64, True), done.stderr
     assert isinstance(done.exception, SystemExit), "an error is a message, not a traceback"
 
 
@@ -140,20 +148,6 @@ def test_a_report_that_cannot_be_written_is_a_clear_error(good: str) -> None:
     done = busbar("check", good, *PROFILE, "--html", "/nowhere/r.html")
     assert done.exit_code == 64
     assert done.stderr == "error: /nowhere/r.html not written: No such file or directory\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--expected-busbw", "-4"), "--expected-busbw: Input should be greater than 0, got -4.0"),
-        (("--accept-warn", "short"), "--accept-warn: String should have at least 8 characters, got 'short'"),
-    ],
-)
-def test_a_wrong_value_is_named_by_the_option_that_gave_it(
-    words: tuple[str, ...], message: str, good: str
-) -> None:
-    done = busbar("check", good, *words)
-    assert (done.exit_code, done.stderr) == (64, f"error: {message}\n")
 
 
 @pytest.mark.parametrize("example", CHECK_EXAMPLES)
