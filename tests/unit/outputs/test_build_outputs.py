@@ -1,14 +1,17 @@
-"""What a stack exports, and when its gate fails the update."""
+"""What a stack exports, the JSON Schema of its details, and when its gate fails the update."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from busbar.config import Cluster, load
 from busbar.outputs import CLUSTER, ClusterOutputs, build_outputs
-from busbar.outputs.contract import summarize
+from busbar.outputs.contract import details_schema, summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
 
@@ -99,3 +102,33 @@ def test_anything_but_a_plain_pass_is_not_a_pass_and_says_why(verdict: Any, reas
 
 def test_an_update_without_any_outputs_fails() -> None:
     assert CLUSTER.refusal({}, enforce=True) is not None
+
+
+CHECKED_IN = Path(__file__).resolve().parents[3] / "schema" / "details.schema.json"
+
+
+def details(verdict: dict[str, Any]) -> Any:
+    """As a program without busbar reads it."""
+    built = build_outputs(
+        load(site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"})),
+        versions={},
+        facts={"gpu-1": {"gpus": 8, "rails": 8}},
+        results={"h100": {**summarize(verdict), "measured_at": "2026-11-23T01:02:03Z"}},
+    )
+    return json.loads(json.loads(built["details"]))
+
+
+def test_the_schema_that_is_checked_in_is_current() -> None:
+    assert json.loads(CHECKED_IN.read_text()) == details_schema(), "run `make schema`"
+
+
+@pytest.mark.parametrize("verdict", [passing(), unknown()], ids=["pass", "unknown"])
+def test_what_is_exported_fits_the_schema_that_is_checked_in(verdict: dict[str, Any]) -> None:
+    jsonschema.validate(details(verdict), json.loads(CHECKED_IN.read_text()))
+
+
+def test_every_key_of_the_schema_is_described() -> None:
+    schema = details_schema()
+    models = {**schema["$defs"], "Details": schema}
+    keys = [(name, *each) for name, model in models.items() for each in model["properties"].items()]
+    assert [f"{name}.{key}" for name, key, value in keys if not value.get("description")] == []

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busbar.fabric.measure.history import Entry, Noise, Run, entries
-from busbar.judge.archive import Record
 from busbar.outputs.contract import FORMAT, PoolResult
+from tests.support.verdicts import record
 
 START = datetime(2026, 11, 24, 6, tzinfo=UTC)
 SETTINGS = {"profile": "h100-ib-8x400", "max_bytes": "8589934592", "k3s": "v1.35.6+k3s1"}
@@ -20,7 +20,6 @@ NODES = ("gpu-1", "gpu-2")
 STEADY = (390.0, 391.0, 389.0, 390.5, 389.5)
 
 BOUNDED = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-bandwidths = st.floats(min_value=0.01, max_value=1000)
 
 
 def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more: Any) -> Run:
@@ -33,17 +32,9 @@ def run(number: int, busbw: float | None, nodes: tuple[str, ...] = NODES, **more
         nodes_measured=nodes,
         nccl_version=more.pop("nccl", "2.28.3"),
     )
-    record = Record(
-        job_uid=f"id-{number}",
-        pool=more.pop("pool", "h100"),
-        kind=more.pop("kind", "measure"),
-        folder="",
-        nodes=nodes,
-        measured_at=None,
-        settings={**SETTINGS, **more.pop("settings", {})},
-        **{"expectation": {}, **more},
-    )
-    return Run(record, result, at)
+    settings = SETTINGS | more.pop("settings", {})
+    about = {"kind": "measure", "measured_at": None, "settings": settings, **more}
+    return Run(record(number, *nodes, **about), result, at)
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -172,5 +163,5 @@ def test_as_json_values_an_entry_has_its_noise_floor_and_changes() -> None:
 @given(st.permutations([run(number, value) for number, value in enumerate((*STEADY, 350.0))]))
 def test_the_order_of_the_records_does_not_matter(runs: list[Run]) -> None:
     found = entries(runs)
-    assert [each.run.record.job_uid for each in found] == [f"id-{number}" for number in range(6)]
+    assert [each.run.record.job_uid for each in found] == [f"u-{number}" for number in range(6)]
     assert [each.is_low for each in found] == [False] * 5 + [True]

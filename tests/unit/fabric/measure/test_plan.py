@@ -291,14 +291,10 @@ def cpu_node(name: str) -> Any:
     return node
 
 
-def test_nodes_without_gpus_are_not_measured() -> None:
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), cpu_node("cpu-1"))
-    assert planned(cluster).job.nodes == ("gpu-1", "gpu-2")
-
-
-def test_a_selector_chooses_the_nodes() -> None:
-    chosen = {"pool": "a"}
-    cluster = Foreign(gpu_node("gpu-1", labels=chosen), gpu_node("gpu-2"), gpu_node("gpu-3", labels=chosen))
+def test_nodes_with_gpus_are_measured_or_those_that_a_selector_chooses() -> None:
+    first, third = (gpu_node(name, labels={"pool": "a"}) for name in ("gpu-1", "gpu-3"))
+    cluster = Foreign(first, gpu_node("gpu-2"), third, cpu_node("cpu-1"))
+    assert planned(cluster).job.nodes == ("gpu-1", "gpu-2", "gpu-3")
     assert planned(cluster, "pool=a").job.nodes == ("gpu-1", "gpu-3")
 
 
