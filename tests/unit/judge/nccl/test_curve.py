@@ -67,6 +67,15 @@ def test_noise_of_a_healthy_run_is_no_failure(seed: int) -> None:
 
 
 @BOUNDED
+@given(last=st.sampled_from([2**27, 2**28]), factor=st.floats(0.02, 1 / 3))
+def test_a_rise_at_a_third_of_its_speed_has_no_verdict(last: int, factor: float) -> None:
+    """Below 256 MiB all messages are slow; the plateau is what it should be."""
+    slow = {(size, half): factor for size in SIZES if 2**16 <= size < last for half in (0, 1)}
+    check = judged(slow).check("stability")
+    assert check.status in ("fail", "unknown")
+
+
+@BOUNDED
 @given(zeros=st.integers(1, 6), size=st.sampled_from(SMALL[:5]), factor=st.floats(0.02, 0.4))
 def test_a_small_message_that_is_too_fast_is_refused_behind_rows_of_size_zero(
     zeros: int, size: int, factor: float

@@ -54,14 +54,21 @@ def test_a_pass_shows_the_bandwidth_and_the_proof() -> None:
     assert verdict.check("rails").reason in labelled(lines)["proof"]
 
 
+A100 = Expectation(gpu="A100", nodes=2, gpus_per_node=8, rails=4, rate_gbps=100.0)
+
+
 @pytest.mark.parametrize(
-    ("rails", "rate_gbps", "basis"),
-    [(4, 100.0, "one published run"), (2, 50.0, "no such system is published")],
+    ("want", "basis"),
+    [
+        (A100, "one published run"),
+        (A100.model_copy(update={"rails": 2, "rate_gbps": 50.0}), "no such system is published"),
+        (WANT.model_copy(update={"expected_busbw_gbps": 380.0}), "configured"),
+    ],
 )
-def test_an_expected_value_with_little_behind_it_says_so(rails: int, rate_gbps: float, basis: str) -> None:
-    want = Expectation(gpu="A100", nodes=2, gpus_per_node=8, rails=rails, rate_gbps=rate_gbps)
-    verdict = judge(Made().lines(), want)
-    assert basis in summary(verdict, 400)[0]
+def test_an_expected_value_with_little_behind_it_or_from_a_person_says_so(
+    want: Expectation, basis: str
+) -> None:
+    assert basis in summary(judge(Made().lines(), want), 400)[0]
 
 
 def test_a_failure_names_its_first_cause_with_the_line_and_the_next_command() -> None:
