@@ -296,7 +296,11 @@ RACKS = System("GB200", 36, 4, 4, 400, 900, nodes_per_domain=18)
 
 @pytest.mark.parametrize(
     ("system", "algorithm", "changes"),
-    [(H100, "ring", {"rate_gbps": 399}), (H100, "ring", {"rails": 4}), (RACKS, "auto", {"rails": 2})],
+    [
+        *((H100, "ring", {"rate_gbps": rate}) for rate in (399, 401)),
+        (H100, "ring", {"rails": 4}),
+        (RACKS, "auto", {"rails": 2}),
+    ],
 )
 def test_a_public_figure_of_another_line_rate_is_not_comparable(
     system: System, algorithm: str, changes: dict[str, Any]
