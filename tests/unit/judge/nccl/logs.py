@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from busbar.judge.nccl import Expectation
 from busbar.judge.nccl.log.records import Stage
 from tests.unit.judge.nccl.made import nccl
 from tests.unit.judge.nccl.made.lines import Line
 from tests.unit.judge.nccl.made.nccl_tests import Printer
 from tests.unit.judge.nccl.made.spec import Hosts, Nccl, Program
+
+# What such a log passes.
+WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
 @dataclass

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl import Verdict, judge
 from busbar.judge.nccl.checks.bandwidth import curve, rise
 from busbar.judge.nccl.expected.bounds import Rise, envelope
 from busbar.judge.nccl.expected.system import System
 from busbar.judge.nccl.log.records import Run
 from busbar.judge.nccl.units import exact
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.tables import MIB, measurement, row, table
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=12)
 SIZES = [2**i for i in range(10, 34)]
 LARGE = [s for s in SIZES if s >= 2**26]

@@ -13,7 +13,7 @@ from busbar.judge.nccl.log.known import VALUE, Failure, LineRules, failures
 from busbar.judge.nccl.log.known import failure as failure_named
 from busbar.judge.nccl.log.records import Stage
 from tests.diagnosis_page import LINES, PAGE, generated
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 
 LINE_RULES = [failure for failure in failures() if failure.lines]
 
@@ -42,7 +42,7 @@ OTHER_FORMS = {
 
 @pytest.mark.parametrize(("line", "name"), OTHER_FORMS.items())
 def test_a_job_that_failed_does_not_pass_with_a_whole_table(line: str, name: str) -> None:
-    verdict = judge([*Made().lines(), line], Expectation(profile="h100-ib-8x400", nodes=2))
+    verdict = judge([*Made().lines(), line], WANT)
     assert verdict.verdict == "fail"
     assert name in [d.name for d in verdict.diagnoses]
 
@@ -82,7 +82,7 @@ def test_a_library_names_a_failure_in_words_of_its_own(line: str, name: str) -> 
     ],
 )
 def test_a_line_that_only_resembles_a_failure_changes_nothing(line: str) -> None:
-    verdict = judge([*Made().lines(), line], Expectation(profile="h100-ib-8x400", nodes=2))
+    verdict = judge([*Made().lines(), line], WANT)
     assert verdict.verdict == "pass"
 
 
@@ -111,7 +111,6 @@ def test_every_line_of_a_known_failure_counts_whatever_stood_before_it() -> None
         assert (known.count, known.first.line) == (2, 2)
 
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=25)
 PROCESS = "worker-1:43:90 [3] NCCL INFO "
 STAGES: tuple[Stage, ...] = ("before", "table", "after")

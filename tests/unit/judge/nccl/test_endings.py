@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl import Verdict, judge
 from busbar.judge.nccl.log.known import failures
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=30)
 ROWS = [(failure.name, row) for failure in failures() for row in failure.lines if row.of]
 HEALTHY = Made().lines()

@@ -11,9 +11,8 @@ from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.checks import GATES
 from busbar.judge.nccl.checks.tables import warnings
 from tests.support.gates import without_case
-from tests.unit.judge.nccl.logs import Made, rack, without
+from tests.unit.judge.nccl.logs import WANT, Made, rack, without
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 SHARP = Expectation(profile="h100-sharp", nodes=2)
 RACK = Expectation(profile="gb200-nvl72", nodes=18)
 HEAD = "worker-1:40:90 [3] NCCL"

@@ -13,12 +13,11 @@ from busbar.judge.nccl.log.known import Failure as Rule
 from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.log.tables import infer
 from tests.diagnosis_page import LINES
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Case, Hosts, Program
 from tests.unit.judge.nccl.tables import MIB, measurement, row, table
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=15)
 
 

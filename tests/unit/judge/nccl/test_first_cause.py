@@ -17,9 +17,8 @@ from busbar.judge.nccl.log.known import failure as rule
 from busbar.judge.nccl.log.known import failures as rules
 from busbar.judge.nccl.report.terminal import summary
 from tests.diagnosis_page import LINES
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=20)
 FATAL = [r for r in rules() if r.severity == "fatal" and r.lines]
 CAUSES = [r for r in FATAL if r.effective_kind == "cause"]

@@ -9,13 +9,12 @@ import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.log.known import failures
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 
 ROOT = Path(__file__).parents[4]
 CODE = re.compile(r'"([a-z-]+\.(?!json)[a-z_]+)"')
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
 def judged(*info: str) -> Verdict:

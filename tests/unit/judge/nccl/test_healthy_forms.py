@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl import Verdict, judge
 from busbar.judge.nccl.log.patterns import Message, find_message
 from busbar.judge.nccl.log.records import Stage
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=30)
 STAGES: tuple[Stage, ...] = ("before", "table", "after")
 PROCESS = "worker-1:43:90 [3] "

@@ -16,14 +16,12 @@ import pytest
 import zstandard
 
 from bench.nccl_hostile import MANY, SHAPES
-from busbar.judge.nccl import Expectation, judge, judge_log, read_file
+from busbar.judge.nccl import judge, judge_log, read_file
 from busbar.judge.nccl.log import source, tables
 from busbar.judge.nccl.log.evidence import KEEP_HOSTS, KEEP_LABELS
 from busbar.judge.nccl.log.reader import read_blocks, read_lines
 from busbar.judge.nccl.log.tables import MAX_TABLES
-from tests.unit.judge.nccl.logs import Made
-
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
+from tests.unit.judge.nccl.logs import WANT, Made
 
 
 def test_a_line_of_any_shape_and_length_is_read_without_an_error_and_makes_no_pass() -> None:

@@ -17,10 +17,9 @@ from busbar.judge.nccl.log.evidence import FACTS, Evidence, Fact
 from busbar.judge.nccl.report.html import Origin, render_html
 from busbar.judge.nccl.report.terminal import verdict_text
 from tests.support import shared
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.tables import context, printed, said
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 HEAD = "worker-{}:4{}:90 [{}] NCCL INFO "
 OF_HOSTS = [fact for fact in FACTS if fact.of_host]
 
@@ -309,9 +308,7 @@ def test_a_mean_of_few_iterations_leaves_no_verdict_and_no_warm_up_is_noted() ->
     ],
 )
 def test_a_count_is_that_of_its_partner(line: str, code: str) -> None:
-    made = Made(info=[HEAD.format(0, 0, 0) + line])
-    check = judge(made.lines(), Expectation(profile="h100-ib-8x400", nodes=2)).check("agreement")
-    assert check.code == code
+    assert log((0, line)).check("agreement").code == code
 
 
 @pytest.mark.parametrize(
@@ -341,8 +338,7 @@ FUSED = Expectation(profile="h100-ib-8x400", nodes=2, rails=16, net_devices=8, r
     ],
 )
 def test_a_fused_nic_has_as_many_members_as_rails_are_expected(made: list[str], code: str) -> None:
-    lines = Made(info=[HEAD.format(0, 0, 0) + line for line in made])
-    assert judge(lines.lines(), FUSED).check("agreement").code == code
+    assert judge(lines(*((0, line) for line in made)), FUSED).check("agreement").code == code
 
 
 @pytest.mark.parametrize(
@@ -360,5 +356,4 @@ def test_a_fused_nic_has_as_many_members_as_rails_are_expected(made: list[str], 
     ],
 )
 def test_ranks_hosts_and_sizes_are_those_that_the_command_asked_for(command: str, code: str) -> None:
-    verdict = judge([command, *Made().lines()], Expectation(profile="h100-ib-8x400", nodes=2))
-    assert verdict.check("agreement").code == code
+    assert judge([command, *lines()], WANT).check("agreement").code == code

@@ -9,7 +9,7 @@ import pytest
 
 from tests.diagnosis_page import LINES
 from tests.support import shared
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Judged, cases
 from tests.unit.judge.nccl.reading import (
@@ -28,7 +28,6 @@ from tests.unit.judge.nccl.reading import (
 JUDGED = [(name, i) for name, case in cases().items() for i in range(len(case.judged))]
 # A gate that no case names yet need not be stated in every log that lacks its evidence: the verdict is.
 NAMED = {gate for case in cases().values() for judged in case.judged for gate in judged.unknown}
-HEALTHY = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
 @pytest.mark.parametrize("name", cases())
@@ -84,7 +83,7 @@ def test_every_known_failure_line_has_a_line_of_our_own() -> None:
 
 @pytest.mark.parametrize("rule", [r for r in rules() if r.lines], ids=lambda r: r.name)
 def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Rule) -> None:
-    verdict = judge(Made().lines_with(LINES[rule.name], rule.stages[0]), HEALTHY)
+    verdict = judge(Made().lines_with(LINES[rule.name], rule.stages[0]), WANT)
     assert [d.name for d in verdict.diagnoses] == [rule.name]
     other = "unknown" if rule.no_verdict else "pass"
     assert verdict.check("warnings").status == ("fail" if rule.severity == "fatal" else other)

@@ -7,16 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from busbar.judge.nccl import Expectation, judge, read_lines
+from busbar.judge.nccl import judge, read_lines
 from busbar.judge.nccl.log import reader
 from busbar.judge.nccl.log.clean import clean
 from busbar.judge.nccl.log.patterns import TYPES, row_start
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 from tests.unit.judge.nccl.test_records import KNOWN
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 CTIME = "Mon Sep  2 10:00:00 2024"
 
 WRAPPERS: dict[str, Callable[[str], str]] = {

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.judge.nccl import Expectation, judge
+from busbar.judge.nccl import judge
 from busbar.judge.nccl.log.clean import clean
 from busbar.judge.nccl.log.records import Preamble, Run
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.tables import row
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=15)
 STAMP = "2026-05-05T10:00:00.123456789Z"
 HEALTHY = Made().lines()

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.judge.nccl import Expectation, Verdict, judge
+from busbar.judge.nccl import Verdict, judge
 from busbar.judge.nccl.log.known import LineRules
 from busbar.judge.nccl.report.terminal import summary
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 BOUNDED = settings(max_examples=30)
 PROCESS = "worker-1:40:90 [3] "
 HEALTHY = Made().lines()

@@ -18,11 +18,10 @@ from busbar.judge.nccl.report.html import Origin, render_html
 from busbar.judge.nccl.report.svg import LEFT, RIGHT, Scale, curve_svg, spread, steps
 from busbar.judge.nccl.report.terminal import first_cause
 from busbar.judge.nccl.verdict import CollectiveResult
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.spec import cases
 from tests.unit.judge.nccl.reading import verdict_of
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 ORIGIN = Origin("launcher.log", 1_700_000_000.0, "busbar nccl check launcher.log")
 LIMIT = re.compile(r'<polyline class="limit" points="([\d.]+),[\d.]+ ([\d.]+),[\d.]+"')
 DOT = re.compile(r'<circle class="onedot" cx="([\d.]+)" cy="([\d.]+)"')

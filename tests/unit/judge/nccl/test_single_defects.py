@@ -8,11 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from busbar.judge.nccl import Expectation, judge
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 SOCKET = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"
 FATAL = "worker-0:40:90 [0] net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.5<5> with status=12"
 

@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from busbar.judge.nccl import Expectation, judge_log, read_file, read_lines
+from busbar.judge.nccl import judge_log, read_file, read_lines
 from busbar.judge.nccl.log.evidence import FACTS
 from busbar.judge.nccl.log.reader import ParsedLog, read_blocks
 from busbar.judge.nccl.log.source import BLOCK, Source, SourceError
 from tests.support import shared
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
-
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
 @pytest.fixture

@@ -9,11 +9,9 @@ import pytest
 from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.report.terminal import MAX_LINES, summary, verdict_text
 from busbar.judge.nccl.units import exact, gbps, rate, share, short, size
-from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.spec import cases
 from tests.unit.judge.nccl.reading import verdict_of
-
-WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 
 def labelled(lines: list[str]) -> dict[str, str]:
