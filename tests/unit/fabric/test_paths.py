@@ -284,10 +284,6 @@ def test_no_perftest_on_the_host_nor_in_the_image_says_what_to_do(
 MEMORIES: tuple[Memory, ...] = ("host", "gpu", "partner")
 
 
-def path_of(host: str, rail: str, memory: Memory, peer: str = "") -> paths.Path:
-    return paths.Path(host=host, rail=rail, memory=memory, gpu="7", peer=peer, gbps=392.0)
-
-
 def found_on(*faults: tuple[str, str, str, float | None, str]) -> Found:
     """Four hosts with one rail of 400 Gb/s, with faults: host, memory, peer, Gb/s, why."""
     names = [f"worker-{number}" for number in range(1, 5)]
@@ -296,7 +292,8 @@ def found_on(*faults: tuple[str, str, str, float | None, str]) -> Found:
     for name, peer in zip(names, ["", "worker-1", "", "worker-3"], strict=True):
         for memory in MEMORIES if peer else MEMORIES[:2]:
             gbps, why = known.get((name, memory), (392.0, ""))
-            found.take([path_of(name, "mlx5_1", memory, peer).model_copy(update={"gbps": gbps, "why": why})])
+            path = paths.Path(host=name, rail="mlx5_1", memory=memory, gpu="7", peer=peer)
+            found.take([path.model_copy(update={"gbps": gbps, "why": why})])
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from busbar.config import Cluster, load
+from busbar.config import load
 from busbar.outputs import CLUSTER, ClusterOutputs, build_outputs
 from busbar.outputs.contract import details_schema, summarize
 from tests.support.clusters import site
@@ -19,13 +19,10 @@ VERSIONS = {"k3s": "v1.35.6+k3s1", "gpu_operator": "v26.7.0", "network_operator"
 FACTS: dict[str, Any] = {"gpu-1": {"gpus": 8, "rails": 8}, "gpu-2": {"gpus": 8, "rails": ["mlx5_0"] * 8}}
 
 
-def cluster(*pools: str, **sections: Any) -> Cluster:
-    return load(site(workers=dict.fromkeys(pools or ("h100",), 2), **sections))
-
-
 def outputs(verdicts: dict[str, Any], *pools: str, **sections: Any) -> dict[str, Any]:
+    cluster = load(site(workers=dict.fromkeys(pools or ("h100",), 2), **sections))
     results = {pool: summarize(verdict) for pool, verdict in verdicts.items()}
-    return build_outputs(cluster(*pools, **sections), versions=VERSIONS, facts=FACTS, results=results)
+    return build_outputs(cluster, versions=VERSIONS, facts=FACTS, results=results)
 
 
 def test_the_outputs_name_the_cluster_its_nodes_and_the_versions_that_were_found() -> None:

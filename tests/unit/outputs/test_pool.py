@@ -9,7 +9,7 @@ import pytest
 
 from busbar import __version__
 from busbar.judge.nccl.verdict import Verdict
-from busbar.outputs.contract import Curve, PoolResult, read_result, summarize
+from busbar.outputs.contract import PoolResult, read_result, summarize
 from tests.support.verdicts import passing, unknown
 
 
@@ -21,17 +21,9 @@ def row(size: int, out_of_place: float | None, in_place: float | None) -> dict[s
     }
 
 
-def with_curve(*rows: dict[str, Any]) -> dict[str, Any]:
-    return {**passing(), "collectives": {"all_reduce": {"curve": list(rows)}}}
-
-
 def result(verdict: dict[str, Any], **more: Any) -> PoolResult:
     """What a program reads of a verdict that the collector printed."""
     return PoolResult.model_validate(read_result(json.dumps(summarize(verdict, **more))))
-
-
-def curve(verdict: dict[str, Any]) -> Curve:
-    return result(verdict).curve["all_reduce"]
 
 
 def test_the_verdicts_of_these_tests_have_keys_that_verdicts_have() -> None:
@@ -52,8 +44,9 @@ def test_a_passing_verdict_is_read_back_with_its_numbers_rounded_to_four_decimal
 
 
 def test_the_curve_is_the_smaller_of_out_of_place_and_in_place_at_each_size() -> None:
-    verdict = with_curve(row(2**29, 371.2, 380.0), row(1025, None, 0.0182), row(2**30, 390.0, 382.1))
-    assert curve(verdict) == ((1025, 0.0182), (2**29, 371.2), (2**30, 382.1))
+    rows = [row(2**29, 371.2, 380.0), row(1025, None, 0.0182), row(2**30, 390.0, 382.1)]
+    found = result({**passing(), "collectives": {"all_reduce": {"curve": rows}}}).curve
+    assert found == {"all_reduce": ((1025, 0.0182), (2**29, 371.2), (2**30, 382.1))}
 
 
 @pytest.mark.parametrize(

@@ -54,21 +54,17 @@ def two_programs(evidence: Callable[[list[str], list[str]], list[str]]) -> list[
     return [*first, *second[:start], *evidence(info, rest)]
 
 
-def other_pids(info: list[str]) -> list[str]:
-    return [re.sub(r":\d+:(\d+) \[", r":777:\1 [", line) for line in info]
-
-
-def without_process(info: list[str]) -> list[str]:
-    return [line[line.index("NCCL INFO") :] for line in info]
-
-
 SECOND: dict[str, Callable[[list[str], list[str]], list[str]]] = {
     "none": lambda info, rest: rest,
     "no edges": lambda info, rest: [line for line in info if "via NET" not in line] + rest,
     "edges behind the last row": lambda info, rest: rest[:-3] + info + rest[-3:],
     "edges behind the table": lambda info, rest: rest + info,
-    "edges of other processes": lambda info, rest: other_pids(info) + rest,
-    "edges without a process, behind the table": lambda info, rest: rest + without_process(info),
+    "edges of other processes": lambda info, rest: (
+        [re.sub(r":\d+:(\d+) \[", r":777:\1 [", x) for x in info] + rest
+    ),
+    "edges without a process, behind the table": lambda info, rest: (
+        rest + [x[x.index("NCCL INFO") :] for x in info]
+    ),
     "edges over TCP": lambda info, rest: [x.replace("NET/IB/", "NET/Socket/") for x in info] + rest,
     "half of the edges": lambda info, rest: [x for x in info if "Channel 0" not in x or x > "w"][::2] + rest,
 }
