@@ -143,10 +143,7 @@ def test_a_running_site_changes_nothing_when_its_hosts_come_from_elsewhere(
     for words in (["stack", "init", "prod"], ["up", "--yes", "--skip-preview"]):
         subprocess.run(["pulumi", *words, "--non-interactive"], cwd=other, env=site.variables(), check=True)
     kept = PROJECT / ".busbar" / "site" / "hosts.json"
-    ways: tuple[dict[str, Any], ...] = (
-        {"file": str(other / "hosts.json")},
-        {"stack": "organization/machines/prod"},
-    )
+    ways: Any = ({"file": str(other / "hosts.json")}, {"stack": "organization/machines/prod"})
     for given in ways:
         written["config"]["busbar:cluster"] = from_list(cluster, **given)
         file.write_text(yaml.safe_dump(written))

@@ -68,17 +68,12 @@ def test_a_host_may_have_the_name_of_any_step() -> None:
     cluster = site(load_balancers=2, servers=3, workers={"a": 2})
     plain = run_program(cluster, healthy(cluster))
     renamed: dict[str, Any] = deepcopy(cluster)
-    for group, name in (
-        ("workers", "gpu-1-removal"),
-        ("servers", "nodes"),
-        ("load_balancers", "lb-1-packages"),
-    ):
+    names_of = {"workers": "gpu-1-removal", "servers": "nodes", "load_balancers": "lb-1-packages"}
+    for group, name in names_of.items():
         renamed["hosts"][group][1]["name"] = name
     done = performed(renamed)
     assert len(done.resources) == len(plain.resources)
-    hosts = {
-        each["name"] for group in ("workers", "servers", "load_balancers") for each in renamed["hosts"][group]
-    }
+    hosts = {each["name"] for group in names_of for each in renamed["hosts"][group]}
     assert {names.host_of(name) for name in names.installations([r.name for r in done.custom])} == hosts
 
 

@@ -110,11 +110,7 @@ def node(name: str, ready: bool = True, capacity: Mapping[str, str] | None = Non
             "allocatable": offered,
             "capacity": dict(capacity) if capacity is not None else offered,
             "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True" if ready else "False",
-                    "message": "kubelet stopped posting",
-                }
+                {"type": "Ready", "status": "True" if ready else "False", "message": "kubelet stopped"}
             ],
         },
     }

@@ -16,18 +16,7 @@ from busbar.cli.stack.report import gate_of
 from busbar.outputs import CLUSTER
 
 PROJECT = Path(__file__).parents[2]
-NAMED = (
-    "commands",
-    "config",
-    "operations",
-    "measure",
-    "changed",
-    "drains",
-    "nodes",
-    "ready",
-    "jobs",
-    "judge",
-)
+USES = ("commands", "config", "operations", "measure", "changed", "drains", "nodes", "ready", "jobs", "judge")
 
 DOOR = """
 from busbar.capability import Capability, Gate
@@ -62,7 +51,7 @@ def test_every_folder_with_a_door_is_a_capability_of_its_name() -> None:
 
 def test_each_names_functions_and_modules_that_exist() -> None:
     for each in capabilities():
-        for named in filter(None, (*each.steps.values(), *(getattr(each, name) for name in NAMED))):
+        for named in filter(None, (*each.steps.values(), *(getattr(each, name) for name in USES))):
             assert pkgutil.resolve_name(named), f"{each.name}: {named}"
 
 

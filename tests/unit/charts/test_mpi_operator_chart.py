@@ -18,24 +18,9 @@ CHART = PROJECT / "charts" / "mpi-operator"
 
 def render(**overrides: Any) -> list[dict[str, Any]]:
     config = cluster(mpi_operator={"values": overrides}).mpi_operator
-    done = subprocess.run(
-        [
-            helm(),
-            "template",
-            "mpi-operator",
-            CHART,
-            "-n",
-            "mpi-operator",
-            "--kube-version",
-            "1.35.6",
-            "-f",
-            "-",
-        ],
-        input=yaml.safe_dump(MPI_OPERATOR.values(PROJECT / "helm_values", config)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    values = yaml.safe_dump(MPI_OPERATOR.values(PROJECT / "helm_values", config))
+    words = ("template", "mpi-operator", CHART, "-n", "mpi-operator", "--kube-version", "1.35.6", "-f", "-")
+    done = subprocess.run([helm(), *words], input=values, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 

@@ -82,9 +82,7 @@ def test_hosts_in_the_stack_file_and_a_list_exclude_each_other(tmp_path: Path) -
     path = tmp_path / "Pulumi.test.yaml"
     both = {**SITE, "hosts_from": {"file": "hosts.json"}}
     path.write_text(yaml.safe_dump({"config": {"busbar:cluster": both}}))
-    with pytest.raises(
-        ConfigError, match=r"^hosts\.load_balancers: given together with hosts_from\. Fix: remove one"
-    ):
+    with pytest.raises(ConfigError, match=r"^hosts\.load_balancers: given together with hosts_from\. Fix:"):
         stackfile.read(path).cluster()
     with pytest.raises(ConfigError, match=r"^hosts_from: .* has not been read"):
         load(both)

@@ -22,17 +22,10 @@ POOL = {"RUNNING_JOBS": "keep", "DRAIN": "upgrade", "PAUSE_SECONDS": "0"}
 VALUES = {"VERB": "install", "NODE_ADDRESS": "10.0.0.21", **OWNER, **POOL}
 
 
-def install(
-    host: Host,
-    config: str = CONFIG,
-    *,
-    registries: str = "",
-    proxy: str = "",
-    version: str = VERSION,
-    **values: str,
-) -> list[str]:
-    """The steps of an installation or an update."""
-    payload = {"config": config, "registries": registries, "proxy": proxy}
+def install(host: Host, config: str = CONFIG, *, version: str = VERSION, **values: str) -> list[str]:
+    """The steps of an installation or an update; names in lower case are of the payload."""
+    payload = {"config": config, "registries": "", "proxy": ""}
+    payload |= {name: values.pop(name) for name in ("registries", "proxy") if name in values}
     facts = host.facts("k3s-agent", payload, **{**VALUES, **host.release(version), **values})
     assert facts == {"node": "worker-1", "version": version}
     return host.steps
@@ -106,18 +99,15 @@ def test_a_new_worker_is_marked_first_and_its_state_recorded_last(installed: tup
     assert steps.count(RESTARTED) == 1
 
 
-def test_the_files_of_a_worker_are_private_unless_others_have_to_read_them(worker: Host) -> None:
+def test_the_files_of_a_worker_have_the_lines_of_this_host_and_are_private(worker: Host) -> None:
+    written = worker.text("etc/rancher/k3s/config.yaml").splitlines()
+    assert written[1:] == [*CONFIG.splitlines(), 'node-ip: "10.0.0.21"', 'flannel-iface: "eth0"']
     assert {path: mode for path, mode in worker.files().items() if mode != "600"} == {
         "/etc/sysctl.d/90-busbar-kubelet.conf": "644",
         "/etc/systemd/system/k3s-agent.service": "644",
         "/etc/systemd/system/k3s-agent.service.d/10-busbar-memlock.conf": "644",
         "/usr/local/bin/k3s": "755",
     }
-
-
-def test_the_configuration_of_a_worker_has_the_lines_of_this_host(worker: Host) -> None:
-    written = worker.text("etc/rancher/k3s/config.yaml").splitlines()
-    assert written[1:] == [*CONFIG.splitlines(), 'node-ip: "10.0.0.21"', 'flannel-iface: "eth0"']
 
 
 def test_archives_and_registries_are_there_before_the_agent_starts(bare: Host) -> None:
@@ -161,11 +151,7 @@ def test_a_step_that_fails_says_why_and_nothing_counts_as_applied(bare: Host, fa
     [
         ("id: echo 1000", {}, "not root. Fix: run it as root or under sudo"),
         ("uname: echo riscv64", {}, "processor is riscv64, expected x86_64 or aarch64"),
-        (
-            "uname: echo aarch64",
-            {"SHA256_ARM64": ""},
-            f"no checksum of K3s {VERSION} for arm64 is configured",
-        ),
+        ("uname: echo aarch64", {"SHA256_ARM64": ""}, f"no checksum of K3s {VERSION} for arm64 is"),
         ("systemctl: true", {}, "k3s already runs on this host"),
         ("", {"VERB": "start"}, "VERB=start is unknown. Fix: use one of: install remove"),
     ],
@@ -180,14 +166,12 @@ def test_a_host_that_can_be_no_worker_is_refused(
     assert RESTARTED not in bare.steps
 
 
-@pytest.mark.parametrize(("machine", "arch"), [("x86_64", "AMD64"), ("aarch64", "ARM64")])
-def test_a_worker_gets_the_binary_of_its_processor(bare: Host, machine: str, arch: str) -> None:
-    bare.program("uname", f"echo {machine}")
+def test_a_worker_gets_the_binary_of_its_processor(bare: Host) -> None:
+    bare.program("uname", "echo aarch64")
     release = bare.release(VERSION)
-    other = {"AMD64": "ARM64", "ARM64": "AMD64"}[arch]
-    values = release | {f"URL_{other}": "https://mirror/other", f"SHA256_{other}": "0" * 64}
+    values = release | {"URL_AMD64": "https://mirror/other", "SHA256_AMD64": "0" * 64}
     bare.facts("prepare", {}, NODE_NAME="worker-1", **values)
-    assert f"download {release[f'URL_{arch}']}" in bare.steps
+    assert f"download {release['URL_ARM64']}" in bare.steps
 
 
 # ---- Updated -------------------------------------------------------------------------------------------
@@ -218,11 +202,7 @@ def test_the_restart_for_another_configuration_rotates_what_is_due_too(worker: H
 @pytest.mark.parametrize(
     ("path", "text", "says"),
     [
-        (
-            "etc/sysctl.d/90-busbar-kubelet.conf",
-            "mine",
-            "files were changed since the last update: restarting",
-        ),
+        ("etc/sysctl.d/90-busbar-kubelet.conf", "mine", "files were changed since the last update: rest"),
         ("state/deleted", "", "Node worker-1 was deleted: restarting k3s-agent, which makes it again"),
     ],
 )
@@ -315,19 +295,12 @@ def test_a_drop_in_of_the_site_for_the_unit_stays(worker: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "said"),
-    [
-        (
-            "iptables-restore*",
-            "busbar: worker-1: rules of Kubernetes may remain in iptables; a reboot clears them\n",
-        ),
-        ("umount -- *", ""),
-        ("ip link delete*", ""),
-        ("systemctl reset-failed*", ""),
-    ],
+    "fails", ["iptables-restore*", "umount -- *", "ip link delete*", "systemctl reset-failed*"]
 )
-def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str, said: str) -> None:
+def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str) -> None:
     worker.state("rules", "*filter\n")
     worker.write("proc/self/mounts", f"x {worker.root}/run/k3s/a fs rw 0 0\n")
     done = remove(worker, fails)
+    rules = "busbar: worker-1: rules of Kubernetes may remain in iptables; a reboot clears them\n"
+    said = rules if fails.startswith("iptables") else ""
     assert (done.returncode, worker.files(), done.stderr) == (0, {}, said)

@@ -49,28 +49,23 @@ def test_a_configuration_is_checked_before_it_gets_its_name_and_counts_when_it_i
     installed: tuple[Host, list[str]], unit: str, file: str
 ) -> None:
     steps = installed[1]
-    package = [
-        f"touch /var/lib/busbar/{unit}.installed",
-        f"apt-get install -y --no-install-recommends {unit}",
-    ]
+    installs = f"apt-get install -y --no-install-recommends {unit}"
+    package = [f"touch /var/lib/busbar/{unit}.installed", installs]
     checked = [f"write {file}.busbar-new", f"{unit} checks {file}.busbar-new"]
     loaded = [f"systemctl reload-or-restart {unit}", f"write /var/lib/busbar/{unit}.loaded"]
     in_order(steps, "write /var/lib/busbar/owner", *package, *checked, f"write {file}", *loaded, RECORDED)
     assert f"systemctl enable -q {unit}" in steps
 
 
-def test_a_load_balancer_takes_the_shared_address_once_haproxy_runs_and_is_recorded_when_both_answer(
+def test_haproxy_as_it_was_is_noted_and_runs_before_the_shared_address(
     installed: tuple[Host, list[str]],
 ) -> None:
     steps = installed[1]
-    in_order(steps, "systemctl reload-or-restart haproxy", "systemctl reload-or-restart keepalived")
-    in_order(steps, [HEALTHY, SHARED], RECORDED)
-
-
-def test_how_haproxy_was_is_noted_before_its_configuration_changes(installed: tuple[Host, list[str]]) -> None:
     noted = [f"touch /var/lib/busbar/haproxy.{state}" for state in ("enabled", "active")]
     noted += ["write /var/lib/busbar/haproxy.cfg.original", f"write {CA}"]
-    in_order(installed[1], noted, f"write {CONFIG}")
+    in_order(steps, noted, f"write {CONFIG}")
+    in_order(steps, "systemctl reload-or-restart haproxy", "systemctl reload-or-restart keepalived")
+    in_order(steps, [HEALTHY, SHARED], RECORDED)
 
 
 def test_the_files_of_a_load_balancer_are_recorded_and_can_be_read(balancer: Host) -> None:

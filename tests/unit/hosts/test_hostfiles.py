@@ -44,17 +44,11 @@ def worker_config(labels: Sequence[tuple[str, str]] = (), **settings: Any) -> di
 # ---- K3s -----------------------------------------------------------------------------------------------
 
 
-def test_a_server_knows_its_tokens_and_every_address_it_is_reached_at_but_no_other_server() -> None:
+def test_a_server_knows_its_tokens_and_addresses_encrypts_secrets_and_opens_only_what_is_asked() -> None:
     config = server_config()
     assert (config["token"], config["agent-token"]) == ("servertoken", "agenttoken")
     assert config["tls-san"] == ["192.0.2.1", "192.0.2.11", "server-1"]
-    assert not {"cluster-init", "server", "node-ip"} & {*config}, (
-        "its script says how it comes into the cluster"
-    )
-
-
-def test_a_server_encrypts_secrets_and_opens_only_what_the_load_balancer_asks() -> None:
-    config = server_config()
+    assert not {"cluster-init", "server", "node-ip"} & {*config}, "its script says how it joins"
     assert (config["secrets-encryption"], config["write-kubeconfig-mode"]) == (True, "0600")
     assert config["kube-apiserver-arg"] == ["authentication-config=/etc/rancher/k3s/auth-config.yaml"]
 
@@ -162,6 +156,7 @@ def words(config: str) -> list[str]:
 def test_of_two_load_balancers_the_first_has_the_address_while_haproxy_runs_there() -> None:
     made = cluster(load_balancers=2)
     both = Inventory.of(made).load_balancers
+    assert haproxy.keepalived_config(both[:1], None, both[0]) == "", "the only one has no keepalived"
     for host, peer, priority in ((both[0], both[1], 150), (both[1], both[0], 100)):
         lines = words(haproxy.keepalived_config(both, made.hosts.virtual_ip, host))
         own = {f"priority {priority}", f"unicast_src_ip {host.address}", peer.address, "192.0.2.100"}
@@ -178,8 +173,3 @@ def test_servers_share_an_address_that_only_one_with_a_ready_api_has_and_keeps()
     [asks] = [line for line in lines if line.startswith("script ")]
     assert "--cacert /var/lib/rancher/k3s/server/tls/server-ca.crt" in asks
     assert asks.endswith(' https://127.0.0.1:6443/readyz"')
-
-
-def test_one_load_balancer_has_no_keepalived() -> None:
-    [host] = Inventory.of(cluster()).load_balancers
-    assert haproxy.keepalived_config([host], None, host) == ""

@@ -53,22 +53,18 @@ def test_a_kubeconfig_is_good_enough_with_110_days_left(box: Box, days: int, end
 
 
 def test_near_the_end_k3s_is_restarted_and_the_renewed_kubeconfig_is_read(old: Box) -> None:
-    assert script_result(old.output("kubeconfig", HOST + "main")) == {
-        "kubeconfig": old.read(RENEWED).rstrip()
-    }
+    found = script_result(old.output("kubeconfig", HOST + "main"))
+    assert found == {"kubeconfig": old.read(RENEWED).rstrip()}
 
 
 def test_certificates_that_the_step_before_has_renewed_are_not_renewed_again(old: Box) -> None:
     waited = "acquire_lock() { cp $ROOT/renewed.yaml $KUBECONFIG_FILE; }; systemctl() { exit 99; }; main"
-    assert script_result(old.output("kubeconfig", HOST + waited)) == {
-        "kubeconfig": old.read(RENEWED).rstrip()
-    }
+    found = script_result(old.output("kubeconfig", HOST + waited))
+    assert found == {"kubeconfig": old.read(RENEWED).rstrip()}
 
 
 def test_k3s_is_not_restarted_while_another_step_runs_on_the_server(old: Box) -> None:
-    held = (
-        "begin() { :; }; systemctl() { echo restarted; }; LOCK_DEADLINE=0; exec 7>$LOCK_FILE; flock 7; main"
-    )
+    held = "begin() { :; }; systemctl() { echo begun; }; LOCK_DEADLINE=0; exec 7>$LOCK_FILE; flock 7; main"
     assert "another busbar step is still running on this host" in old.error("kubeconfig", held)
 
 

@@ -72,14 +72,9 @@ def test_poll_ends_at_its_deadline() -> None:
     assert (done.returncode, done.stdout.split()) == (1, ["slept"] * 3)
 
 
-@pytest.mark.parametrize(
-    ("state", "stopped"),
-    [
-        *((state, True) for state in ("inactive", "failed", "unknown")),
-        *((state, False) for state in ("active", "deactivating", "activating")),
-    ],
-)
-def test_a_unit_is_stopped_when_it_has_ended(state: str, stopped: bool) -> None:
+@pytest.mark.parametrize("state", ["inactive", "failed", "unknown", "active", "deactivating", "activating"])
+def test_a_unit_is_stopped_when_it_has_ended(state: str) -> None:
+    stopped = state in ("inactive", "failed", "unknown")
     unit = f"systemctl() {{ [[ $* == *--quiet* ]] || echo {state}; [[ {state} == active ]]; }}; "
     done = run("k3s-server", unit + "timeout() { :; }; stop_unit k3s")
     assert done.returncode == (0 if stopped else 1)

@@ -109,15 +109,11 @@ def test_other_workers_change_the_exports_without_a_restart(server: Box) -> None
     assert "10.0.0.21" not in server.read(EXPORTS)
 
 
-def test_an_existing_folder_keeps_its_mode_and_data(box: Box) -> None:
+def test_an_existing_folder_and_a_server_of_the_site_stay_as_they_are(box: Box) -> None:
     box.write("data/checkpoint", "x").parent.chmod(0o750)
-    install(box)
-    assert (box.mode("data"), box.read("data/checkpoint")) == (0o750, "x")
-
-
-def test_a_server_of_the_site_keeps_its_configuration(box: Box) -> None:
     box.write("package")
     install(box)
+    assert (box.mode("data"), box.read("data/checkpoint")) == (0o750, "x")
     assert not box.has("nfs.conf.d")
     assert not box.has("state/nfs-kernel-server.installed")
 

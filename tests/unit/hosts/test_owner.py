@@ -41,9 +41,7 @@ def test_a_removal_of_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
 ) -> None:
     if owner:
         claim(box, owner)
-    programs = "".join(
-        f"{name}() {{ echo {name} was called; }}; " for name in ("systemctl", "find", "ip", "ps")
-    )
+    programs = "".join(f"{name}() {{ echo {name} called; }}; " for name in ("systemctl", "find", "ip", "ps"))
     # may_remove itself may clean up after an interrupted removal.
     done = box.run(script, f"{programs} rm() {{ :; }}; {remove}", **MINE)
     assert (done.returncode, done.stdout) == (0, '{"node":"worker-1","removed":false}\n'), done.stderr
@@ -54,11 +52,7 @@ def test_a_removal_of_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
 @pytest.mark.parametrize(
     ("role", "owner", "says"),
     [
-        (
-            "worker",
-            OF_ANOTHER_CLUSTER,
-            "belongs to another cluster (busbar/dev/worker-a). Fix: remove it there",
-        ),
+        ("worker", OF_ANOTHER_CLUSTER, "belongs to another cluster (busbar/dev/worker-a). Fix: remove"),
         ("load balancer", MINE, "is already a load balancer (busbar/dev/worker-a)"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -34,9 +34,7 @@ OTHERS = "DaemonSet gpu-operator/plugin-x\nReplicaSet site/web-1\n site/bare\n"
 JOB = "MPIJob team/train-worker-0\n"
 
 
-def restarted(
-    box: Box, pods: str = "", call: str = RESTART, **values: str
-) -> subprocess.CompletedProcess[str]:
+def restarted(box: Box, pods: str = "", call: str = RESTART, **values: str) -> CompletedProcess[str]:
     """The restart of a worker with these pods."""
     return box.run("k3s-agent", API + call, **{**POOL, "VERSION": "v1.35.6+k3s1", "PODS": pods, **values})
 

@@ -41,9 +41,7 @@ def install(host: Host, config: str = CONFIG, *, version: str = VERSION, **value
     return host.steps
 
 
-def refused(
-    host: Host, fails: str = "", config: str = CONFIG, *, version: str = VERSION, **values: str
-) -> str:
+def refused(host: Host, fails: str = "", config: str = CONFIG, version: str = VERSION, **values: str) -> str:
     """The error of an update that fails."""
     payload, values = given(host, version, config, values)
     return host.error("k3s-server", payload, fails=fails, **values)
@@ -98,13 +96,12 @@ def test_a_server_is_marked_first_and_counts_as_applied_when_it_is_back(
     assert steps.count(RESTARTED) == 1
 
 
-def test_the_configuration_of_a_server_has_the_lines_of_this_host(server: Host) -> None:
+def test_the_files_of_a_server_have_the_lines_of_this_host_and_are_private(server: Host) -> None:
     ends = ["cluster-init: true", 'node-ip: "10.0.0.11"', 'flannel-iface: "eth0"']
     written = server.text("etc/rancher/k3s/config.yaml").splitlines()
     assert written[1:] == [*CONFIG.splitlines(), *ends]
-
-
-def test_the_files_of_a_server_are_private_unless_others_have_to_read_them(server: Host) -> None:
+    anybody = "anonymous:\n  enabled: true\n  conditions:\n    - path: /livez\n    - path: /readyz\n"
+    assert server.text("etc/rancher/k3s/auth-config.yaml").endswith(anybody), "and nothing else"
     by_k3s = "/var/lib/rancher/k3s/server/"
     modes = server.files()
     assert {path: mode for path, mode in modes.items() if mode != "600" and not path.startswith(by_k3s)} == {
@@ -115,12 +112,6 @@ def test_the_files_of_a_server_are_private_unless_others_have_to_read_them(serve
     }
     assert modes[f"{by_k3s}token"] == "600"
     assert "/var/lib/busbar/k3s" not in modes, "the downloaded binary does not stay"
-
-
-def test_strangers_may_ask_whether_a_server_is_ready_and_nothing_else(server: Host) -> None:
-    assert server.text("etc/rancher/k3s/auth-config.yaml").endswith(
-        "anonymous:\n  enabled: true\n  conditions:\n    - path: /livez\n    - path: /readyz\n"
-    )
 
 
 def test_a_server_that_never_started_notes_the_values_of_the_next_try(tmp_path: Path) -> None:
@@ -220,11 +211,7 @@ def test_a_running_server_loads_issuers_without_a_restart_and_what_a_removal_lef
 @pytest.mark.parametrize(
     ("prepare", "values", "says"),
     [
-        (
-            "var/lib/busbar/restoring",
-            {},
-            "an earlier restore of etcd is not finished on this host; no changes",
-        ),
+        ("var/lib/busbar/restoring", {}, "an earlier restore of etcd is not finished on this host; no"),
         ("state/active.k3s-agent", {}, "k3s-agent already runs on this host"),
         ("", {"NODE_NAME": "server-9"}, "this server is server-1 in etcd and cannot become server-9; no"),
         ("", {"VERB": "start"}, "VERB=start is unknown. Fix: use one of: install remove"),

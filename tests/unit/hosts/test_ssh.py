@@ -68,11 +68,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
         ('Please login as the user "ubuntu" rather than the user "root".\n\n', "", "set ssh.user: ubuntu"),
         ("This account is currently not available.\n", "", "usermod -s /bin/bash root there"),
         ("This service allows sftp connections only.\n", "", "set ssh.user to an account without"),
-        (
-            "",
-            "WARNING: Your password has expired.\nPassword change required but no TTY available.\n",
-            "passwd root",
-        ),
+        ("", "WARNING: Your password has expired.\nPassword change required\n", "passwd root"),
         ("", "sudo: a password is required\n", "echo 'root ALL=(ALL) NOPASSWD: ALL' >>"),
         ("", "bash: line 1: exec: sudo: not found\n", "install sudo there"),
         ("Closed for maintenance\n", "until Monday\n", "log in as busbar does, and repair"),

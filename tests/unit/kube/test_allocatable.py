@@ -143,7 +143,7 @@ def test_a_node_without_devices_has_the_labels_named_it_lacks(labels: dict[str, 
 
 SHORTFALLS: dict[str, tuple[list[Any], str]] = {
     "absent": ([], "the cluster has no node with this name"),
-    "not ready": ([gpus("w2", 8, ready=False)], "the node is not Ready: kubelet stopped posting"),
+    "not ready": ([gpus("w2", 8, ready=False)], "the node is not Ready: kubelet stopped"),
     "one GPU has fallen off the bus": (
         [gpus("w2", 7, capacity={"nvidia.com/gpu": "8"})],
         "the device plugin reports 1 of 8 as unhealthy",

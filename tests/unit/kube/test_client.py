@@ -85,11 +85,7 @@ def test_a_long_wait_that_is_asked_for_is_cut_short(server: Server, monkeypatch:
 @pytest.mark.parametrize(
     ("details", "reason", "name"),
     [
-        (
-            {"causes": [{"message": "The disruption budget b needs 2"}]},
-            "No. The disruption budget b needs 2",
-            "",
-        ),
+        ({"causes": [{"message": "The budget b needs 2"}]}, "No. The budget b needs 2", ""),
         ({"kind": "pods"}, "No.", ""),
         ({"kind": "pods", "name": "worker-0"}, "No.", "worker-0"),
     ],
@@ -112,13 +108,10 @@ def unreached(kubeconfig: str) -> ApiError:
     return failure.value
 
 
-def test_a_server_that_is_not_there_has_a_fix(server: Server) -> None:
+def test_a_server_that_is_not_there_or_has_an_unknown_name_has_a_fix(server: Server) -> None:
     server.http.server_close()
     server.http.shutdown()
     assert unreached(server.kubeconfig).fix == "check that it runs, and `server:` of the kubeconfig"
-
-
-def test_a_name_that_nobody_knows_has_a_fix(server: Server) -> None:
     unknown = server.kubeconfig.replace("127.0.0.1", "api.invalid")
     assert unreached(unknown).fix == "check the name in `server:` of the kubeconfig"
 

@@ -104,22 +104,14 @@ def test_a_lease_that_no_current_pod_of_the_operator_holds_is_named(api: Cluster
 
 
 DEPLOYMENT, PLUGIN = f"{APPS}/deployments/operator", "nvidia-device-plugin-daemonset"
+ROLLED = "Deployment operator to be rolled out"
 UNFINISHED: dict[str, tuple[dict[str, Any], str]] = {
-    "a change of the Deployment that was not observed": (
-        {DEPLOYMENT: made.deployment(generation=3)},
-        "Deployment operator to be rolled out",
-    ),
-    "the former pod is left": (
-        {DEPLOYMENT: made.deployment(replicas=2)},
-        "Deployment operator to be rolled out",
-    ),
-    "no new pod is available": (
-        {DEPLOYMENT: made.deployment(availableReplicas=0)},
-        "Deployment operator to be rolled out",
-    ),
+    "a change of the Deployment that was not observed": ({DEPLOYMENT: made.deployment(generation=3)}, ROLLED),
+    "the former pod is left": ({DEPLOYMENT: made.deployment(replicas=2)}, ROLLED),
+    "no new pod is available": ({DEPLOYMENT: made.deployment(availableReplicas=0)}, ROLLED),
     "the former pod leads": (
         {LEASE: made.held_by("operator-1-x"), f"{PODS}/operator-1-x": made.operator_pod(1)},
-        "Deployment operator to be rolled out",
+        ROLLED,
     ),
     "a DaemonSet does not exist": (
         {f"{APPS}/daemonsets": [made.daemon_set(made.TOOLKIT)]},

@@ -17,11 +17,9 @@ from tests.unit.kube.node_cluster import BUDGET, Nodes, asking, node, pod
 SERVER = node("s-1", "a", server=True)
 
 
-def remove(
-    cluster: Nodes, *workers: str, said: list[str] | None = None, hooks: Hooks = no_hooks
-) -> list[str]:
+def remove(cluster: Nodes, *names: str, said: list[str] | None = None, hooks: Hooks = no_hooks) -> list[str]:
     say = (said if said is not None else []).append
-    spec = StaleNodesSpec(workers=list(workers))
+    spec = StaleNodesSpec(workers=list(names))
     return drain.remove_stale_nodes(cluster, spec, cluster.clock, say, hooks)
 
 
@@ -33,18 +31,14 @@ W1, W2 = node("w-1", "b"), node("w-2", "c")
 PODS = [pod("app", "w-1"), pod("other", "w-2"), pod("bare", "w-1", owner=""), pod("job", "w-1", "Job")]
 EVICTED = ["app evicted", "bare evicted", "job evicted"]
 # Pods that belong to the Node, or are over.
-OF_NODE = [
-    pod("agent", "w-1", "DaemonSet"),
-    pod("static", "w-1", "Node"),
-    pod("done", "w-1", "Job", "Failed"),
-]
+OWN = [pod("agent", "w-1", "DaemonSet"), pod("static", "w-1", "Node"), pod("done", "w-1", "Job", "Failed")]
 
 
 @pytest.mark.parametrize(
     ("found", "pods", "configured", "log"),
     [
         ([SERVER, W1, W2], PODS, ["w-2"], ["w-1 cordoned", *EVICTED, "w-1 deleted"]),
-        ([W1], OF_NODE, [], ["w-1 cordoned", "w-1 deleted"]),
+        ([W1], OWN, [], ["w-1 cordoned", "w-1 deleted"]),
         ([SERVER, W1, node("w-2", "c", ready=False)], [], ["w-1", "w-2", "w-3"], []),
         ([W1], [], ["W-1"], []),
         # Somebody else has added it.
@@ -129,9 +123,8 @@ def test_a_drain_that_does_not_end_in_time_does_not_keep_the_node() -> None:
 
 
 def test_what_is_stopped_is_uncordoned() -> None:
-    cluster = Nodes(
-        node("w-1", "b"), node("w-2", "c", cordoned=True), pods=(pod("x", "w-1"), pod("y", "w-2"))
-    )
+    pods = (pod("x", "w-1"), pod("y", "w-2"))
+    cluster = Nodes(node("w-1", "b"), node("w-2", "c", cordoned=True), pods=pods)
     cluster.refused = {"x", "y"}
     cluster.clock.at(10, interrupt)
     with pytest.raises(KeyboardInterrupt):

@@ -335,9 +335,7 @@ def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path
     asked = spec(a_host("a"), a_host("b"), key_file=str(key_file), bastion=bastion(1))
     outcome = asyncio.run(survey(asked, {}))
     assert [finding.host for finding in outcome.errors] == ["a", "b"]
-    assert all(
-        "bastion: root@127.0.0.1:1 refuses the connection" in finding.what for finding in outcome.errors
-    )
+    assert all("bastion: root@127.0.0.1:1 refuses the connection" in each.what for each in outcome.errors)
 
 
 def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(

@@ -24,12 +24,7 @@ CLUSTER = {"type": "busbar:index:Cluster"}
 PROVIDER = {"type": "pulumi:providers:kubernetes", "custom": True}
 REFERENCE = {"type": "pulumi:pulumi:StackReference", "custom": True}
 TOKEN = {"type": "random:index/randomPassword:RandomPassword", "custom": True}
-IDENTITY = {
-    "type": "pulumi:index:Stash",
-    "custom": True,
-    "name": "cluster-id",
-    "inputs": {"input": {"id": "a"}},
-}
+IDENTITY = {**TOKEN, "type": "pulumi:index:Stash", "name": "cluster-id", "inputs": {"input": {"id": "a"}}}
 HOST = {"type": "command:remote:Command", "custom": True, "name": "busbar-worker@gpu-1"}
 NAMESPACE = {"type": "kubernetes:core/v1:Namespace", "custom": True}
 
@@ -168,9 +163,7 @@ def test_the_newest_whole_copy_is_taken_from_any_place(session: Any, monkeypatch
     monkeypatch.setattr(copies, "_ask", lambda *_: ["server-1: is not responding"])
     assert copies._choose(session, None, [here, on_server]) == old
     session.target = Target(session.target.project, "other")
-    with pytest.raises(
-        Failed, match=r"of tiny/other on this folder; there are copies of tiny/prod, which are"
-    ):
+    with pytest.raises(Failed, match=r"of tiny/other on this folder; there are copies of tiny/prod, which"):
         copies._choose(session, None, [here])
 
 

@@ -80,13 +80,7 @@ def gone(**_: Any) -> None:
     ids=["made", "failed again", "the state cannot be written", "not made"],
 )
 def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succeeded_and_made_it(
-    failure: str,
-    resources: tuple[str, ...],
-    refresh: Any,
-    asked: int,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    failure: str, resources: Any, refresh: Any, asked: int, says: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     calls: list[Any] = []
 
@@ -174,12 +168,7 @@ def after_up(
     ],
 )
 def test_a_stack_is_good_if_its_last_update_ended_well_and_its_gate_passed(
-    history: list[tuple[str, str]],
-    pending: tuple[tuple[str, str], ...],
-    passed: bool,
-    code: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    history: Any, pending: Any, passed: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began: dict[str, Any] = {"start_time": datetime(2026, 7, 1), "end_time": None, "resource_changes": {}}
     entries = [SimpleNamespace(kind=kind, result=result, **began) for kind, result in history]
