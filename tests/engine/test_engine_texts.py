@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from busbar.cli.stack import errors
-from tests.support.engine import throwaway_project
+from tests.support.engine import ended, throwaway_project
 
 SECONDS = 300
 
@@ -63,12 +63,9 @@ class Engine:
     def __call__(self, *words: str, **changed: str | None) -> str:
         """What a command printed, to both of its outputs; a variable that is None is not set."""
         environment = {**self.environment, "MODE": "make", **changed}
-        done = subprocess.run(
-            ["pulumi", *words, "--non-interactive", "--color", "never"],
-            cwd=self.folder, env={key: value for key, value in environment.items() if value is not None},
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False,
-        )  # fmt: skip
-        return done.stdout
+        given = {key: value for key, value in environment.items() if value is not None}
+        command = ["pulumi", *words, "--non-interactive", "--color", "never"]
+        return ended(command, self.folder, given, SECONDS).stdout
 
     def up(self, *words: str, **changed: str | None) -> str:
         return self("up", "--yes", "--skip-preview", "--stack", "dev", *words, **changed)

@@ -15,7 +15,7 @@ import yaml
 
 from tests.support.api_server import ApiServer
 from tests.support.clusters import VARIED_SECRETS, varied_site
-from tests.support.engine import PROJECT, throwaway_project
+from tests.support.engine import PROJECT, ended, throwaway_project
 from tests.support.engine_site import CORE, EngineSite
 from tests.support.host_lists import from_list, host_list
 
@@ -59,12 +59,9 @@ class Stacks:
     environment: Mapping[str, str]
 
     def run(self, stack: str, *words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            ["pulumi", *words, "--stack", stack, "--non-interactive", "--color", "never"],
-            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=600, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+        command = ["pulumi", *words, "--stack", stack, "--non-interactive", "--color", "never"]
+        done = ended(command, self.folder, self.environment)
+        return done.returncode, done.stdout
 
     def export(self, *names: str) -> None:
         hosts = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from busbar.config.stackfile import hosts_schema
 from tests.program.test_machines_crusoe import MACHINES
-from tests.support.engine import PROJECT, throwaway_project
+from tests.support.engine import PROJECT, ended, throwaway_project
 
 PROGRAM = (PROJECT / "machines" / "crusoe" / "__main__.py").read_text(encoding="utf-8")
 PLUGINS = PROJECT / "lab" / "offline" / "plugins" / "bin"
@@ -29,12 +28,9 @@ class Machines:
     environment: Mapping[str, str]
 
     def run(self, *words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            ["pulumi", *words, "--stack", "dev", "--non-interactive", "--color", "never"],
-            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=600, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+        command = ["pulumi", *words, "--stack", "dev", "--non-interactive", "--color", "never"]
+        done = ended(command, self.folder, self.environment)
+        return done.returncode, done.stdout
 
     def up(self) -> tuple[int, str]:
         return self.run("up", "--yes", "--skip-preview")

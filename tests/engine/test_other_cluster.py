@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.engine import throwaway_project
+from tests.support.engine import ended, throwaway_project
 
-SECONDS = 900
 PROGRAM = """
     import pulumi
     from busbar.components.engine.stack import refuse_other_cluster
@@ -29,12 +27,9 @@ class Project:
     environment: Mapping[str, str]
 
     def pulumi(self, *arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
-            ["pulumi", *arguments, "--stack", "dev", "--non-interactive", "--color", "never"],
-            cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+        command = ["pulumi", *arguments, "--stack", "dev", "--non-interactive", "--color", "never"]
+        done = ended(command, self.folder, self.environment)
+        return done.returncode, done.stdout
 
     def configure(self, identifier: str, content: str) -> None:
         self.pulumi("config", "set", "tiny:id", identifier)

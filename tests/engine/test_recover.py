@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.engine import throwaway_project
+from tests.support.engine import ended, throwaway_project
 
-SECONDS = 900
 PROGRAM = """
     import pulumi
     pulumi.Stash("first", input=pulumi.Output.secret("hidden"))
@@ -30,11 +28,7 @@ class Site:
     def run(self, *words: str, stack: str = "dev", **more: str) -> tuple[int, str]:
         program = [sys.executable, "-m", "busbar"] if words[0] in ("up", "recover", "destroy") else ["pulumi"]
         named = [words[0], stack, *words[1:]] if len(program) > 1 else [*words, "--stack", stack]
-        done = subprocess.run(
-            [*program, *named], cwd=self.folder, env={**self.environment, **more}, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS,
-            check=False,
-        )  # fmt: skip
+        done = ended([*program, *named], self.folder, {**self.environment, **more})
         return done.returncode, done.stdout
 
     def up(self, more: int) -> str:

@@ -25,7 +25,7 @@ import psutil
 import pytest
 
 from lab.hosts.processes import runs
-from tests.support.engine import throwaway_project
+from tests.support.engine import ended, throwaway_project
 
 SECONDS = 900  # a limit for a machine that is busy with other things
 
@@ -116,11 +116,8 @@ class Site:
         path.write_text("\n".join([*salt, f"config: {config}", ""]))
 
     def busbar(self, *arguments: str, **environment: str) -> Done:
-        done = subprocess.run(
-            [sys.executable, "-m", "busbar", *arguments],
-            cwd=self.folder, env={**self.environment, **environment}, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS, check=False,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "busbar", *arguments]
+        done = ended(command, self.folder, {**self.environment, **environment})
         return Done(done.returncode, done.stdout)
 
     def started(self, *arguments: str, terminal: int | None = None) -> subprocess.Popen[str]:
@@ -185,10 +182,7 @@ class Site:
         return {each["urn"].rpartition("::")[2] for each in self.state()["resources"]}
 
     def state(self) -> dict[str, Any]:
-        done = subprocess.run(
-            ["pulumi", "stack", "export", "--stack", "dev"],
-            cwd=self.folder, env=self.environment, text=True, capture_output=True, check=True,
-        )  # fmt: skip
+        done = ended(["pulumi", "stack", "export", "--stack", "dev"], self.folder, self.environment)
         found: dict[str, Any] = json.loads(done.stdout)["deployment"]
         return found
 

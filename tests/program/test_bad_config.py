@@ -30,9 +30,7 @@ def refused(cluster: dict[str, Any], **options: Any) -> Run:
     ],
     ids=["single values", "several values", "a file"],
 )  # fmt: skip
-def test_all_errors_are_in_one_message(
-    changes: dict[str, Any], worker: dict[str, str], says: list[str]
-) -> None:
+def test_errors_are_in_one_message(changes: dict[str, Any], worker: dict[str, str], says: list[str]) -> None:
     cluster = site(**changes)
     cluster["hosts"]["workers"][1] |= worker
     error = str(refused(cluster).error)

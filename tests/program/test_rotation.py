@@ -34,8 +34,16 @@ def texts(run: Run) -> dict[str, str]:
     return {command.name: command.inputs.get("create") or "" for command in run.of_type(COMMAND)}
 
 
-def test_a_stack_that_never_rotated_has_the_commands_that_it_had_before(plain: Run) -> None:
+def test_a_stack_that_never_rotated_has_its_commands_and_tokens_before_preflight(
+    plain: Run,
+) -> None:
     assert not [name for name, text in texts(plain).items() if "ROTATE_" in text]
+    tokens = [each for each in plain.custom if each.type.endswith("RandomPassword")]
+    for token in tokens:
+        assert not plain.waits_for(token, plain.named("busbar-preflight-hosts"))
+    assert plain.waits_for(
+        plain.named("busbar-preflight-hosts"), plain.named("busbar-control-plane-server-token")
+    )
 
 
 def test_rotated_certificates_change_servers_workers_and_the_kubeconfig_and_nothing_else(plain: Run) -> None:
@@ -72,15 +80,6 @@ def test_a_rotated_token_is_another_password_and_the_earlier_ones_stay_in_the_st
 def test_preflight_is_told_the_id_that_the_hosts_are_marked_with(plain: Run) -> None:
     asked = json.loads(plain.named("busbar-preflight-hosts").inputs["stdin"])["install_id"]
     assert f"INSTALL_ID={asked}" in texts(plain)["busbar-worker@gpu-1"].split()
-
-
-def test_tokens_are_made_before_preflight(plain: Run) -> None:
-    tokens = [each for each in plain.custom if each.type.endswith("RandomPassword")]
-    for token in tokens:
-        assert not plain.waits_for(token, plain.named("busbar-preflight-hosts"))
-    assert plain.waits_for(
-        plain.named("busbar-preflight-hosts"), plain.named("busbar-control-plane-server-token")
-    )
 
 
 def test_hosts_know_their_cluster_again_after_its_token_was_rotated(plain: Run) -> None:

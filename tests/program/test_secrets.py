@@ -52,13 +52,10 @@ def shown(text: str) -> list[str]:
     return [needle for needle in NEEDLES if any(needle in part for part in (text, *hidden))]
 
 
-def test_the_secrets_reach_the_hosts_on_stdin(run: Run) -> None:
+def test_the_secrets_reach_the_hosts_on_stdin_each_under_its_own_key(run: Run) -> None:
     stdin = run.named("busbar-control-plane@server-1").inputs["stdin"]
     keys = ("registryCredentials", "s3AccessKey", "s3SecretKey")
     assert set(shown(stdin)) >= {TOKEN, *(MARKS[key] for key in keys)}
-
-
-def test_each_secret_is_written_under_its_own_key(run: Run) -> None:
     written = yaml.safe_load(files_of(run.named("busbar-control-plane@server-1").inputs["stdin"])["config"])
     assert written["token"] == f"{TOKEN}-busbar-control-plane-server-token"
     assert written["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token"
@@ -88,7 +85,7 @@ def test_no_secret_is_sent_to_a_provider_without_its_mark(run: Run) -> None:
     assert leaks == []
 
 
-def test_no_component_outputs_a_secret_without_its_mark(run: Run) -> None:
+def test_secret_outputs_are_marked_and_the_kubeconfig_is_the_only_one_of_the_stack(run: Run) -> None:
     leaks = [
         (urn, path)
         for urn, outputs in run.registered_outputs.items()
@@ -96,9 +93,6 @@ def test_no_component_outputs_a_secret_without_its_mark(run: Run) -> None:
         if not secret and shown(text)
     ]
     assert leaks == []
-
-
-def test_the_kubeconfig_is_the_one_secret_output_of_the_stack(run: Run) -> None:
     secret = {path.split(".")[0] for path, _, is_secret in texts(run.raw_outputs) if is_secret}
     assert secret == {"kubeconfig"}
     assert "https://192.0.2.1:6443" in run.outputs["kubeconfig"]

@@ -41,26 +41,20 @@ def test_every_resource_belongs_to_the_component_whose_name_it_begins_with(run: 
             assert resource.name.startswith((f"{stem}-", f"{stem}@"))
 
 
-def test_nothing_but_the_cluster_is_at_the_top(run: Run) -> None:
+def test_only_the_cluster_is_at_the_top_and_every_component_registers_its_outputs(run: Run) -> None:
     [cluster] = run.of_type("busbar:index:Cluster")
     [stack] = run.of_type("pulumi:pulumi:Stack")
     top = [each.name for each in run.resources.values() if each.request.parent == stack.urn]
     assert top == [cluster.name]
-
-
-def test_every_component_registers_its_outputs(run: Run) -> None:
     components = [r for r in run.resources.values() if r.type.startswith("busbar:")]
     assert [c.name for c in components if not run.registered_outputs.get(c.urn)] == []
 
 
-def test_everything_on_the_cluster_uses_the_one_provider(run: Run) -> None:
+def test_everything_on_the_cluster_uses_the_one_provider_and_is_deleted_with_server_1(run: Run) -> None:
     [provider] = run.of_type(PROVIDER)
     objects = [r for r in run.custom if r.type.startswith("kubernetes:")]
     assert objects
     assert [o.name for o in objects if not o.request.provider.startswith(provider.urn)] == []
-
-
-def test_everything_on_the_cluster_is_deleted_with_its_first_server(run: Run) -> None:
     first = run.named("busbar-control-plane-removal@server-1")
     gone = {each.name for each in run.custom if each.request.deletedWith == first.urn}
     assert gone == {each.name for each in run.custom if each.type.startswith(("kubernetes:", PROVIDER))}
@@ -73,19 +67,17 @@ def test_neither_a_new_kubeconfig_nor_another_name_replaces_what_is_on_the_clust
     )
 
 
-def test_every_connection_pins_the_host_key_and_is_tried_three_times_within_a_minute(run: Run) -> None:
+def test_every_connection_pins_the_host_key_is_tried_three_times_and_gets_no_earlier_output(run: Run) -> None:
     for command in run.of_type(COMMAND):
         connection = command.inputs["connection"]
         assert connection["hostKey"].startswith("ssh-ed25519 ")
         assert connection["dialErrorLimit"] == 3
         assert 3 * connection["perDialTimeout"] < 60
+    assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
 
 
-def test_an_object_that_an_interrupted_update_made_is_adopted_by_the_next_one(run: Run) -> None:
+def test_an_object_of_an_interrupted_update_is_adopted_and_a_namespace_claimed_before(run: Run) -> None:
     assert run.named("busbar-kubernetes").inputs["upsertExistingObjects"] == "true"
-
-
-def test_a_namespace_is_claimed_before_it_is_adopted(run: Run) -> None:
     namespaces = run.of_type("kubernetes:core/v1:Namespace")
     assert len(namespaces) == 4
     for each in namespaces:
@@ -130,21 +122,14 @@ def test_whether_a_host_is_gone_is_asked_of_other_hosts_than_itself(run: Run) ->
         assert [other.name for other in removal.others] == others
 
 
-def test_a_destroy_tells_the_servers_before_any_of_them_is_removed(run: Run) -> None:
+def test_a_destroy_tells_the_servers_first_and_the_next_update_takes_it_back(run: Run) -> None:
     teardown = run.named("busbar-control-plane-teardown")
     Teardown.model_validate_json(teardown.inputs["stdin"])
     for number in (1, 2, 3):
         assert run.waits_for(teardown, run.removal(f"busbar-control-plane@server-{number}"))
     assert not teardown.request.deletedWith
-
-
-def test_an_update_after_an_interrupted_destroy_takes_back_what_the_servers_were_told(run: Run) -> None:
     told = [each.name for each in run.of_type(LOCAL) if "remove keep" in each.inputs.get("create", "")]
     assert told == ["busbar-control-plane-teardown"]
-
-
-def test_no_command_sends_its_previous_output_over_ssh(run: Run) -> None:
-    assert all(c.inputs["addPreviousOutputInEnv"] is False for c in run.of_type(COMMAND))
 
 
 def test_preflight_the_preparation_and_the_collectors_are_given_their_previous_result(run: Run) -> None:
@@ -192,15 +177,12 @@ def test_440_workers_in_ten_pools_need_at_most_two_resources_and_two_ssh_command
     assert max(commands[h["address"]] for h in cluster["hosts"]["workers"]) <= 2
 
 
-def test_what_a_worker_runs_does_not_stand_in_the_state(run: Run) -> None:
+def test_what_a_worker_runs_is_not_in_the_state_and_comes_again_where_it_is_lost(run: Run) -> None:
     stdin = run.named("busbar-worker@gpu-1").inputs["stdin"]
     assert [sorted(json.loads(line)) for line in stdin.splitlines()] == [["config", "registries"]]
     assert scripts.identity("k3s-agent") in run.named("busbar-worker@gpu-1").inputs["create"], (
         "a changed script runs"
     )
-
-
-def test_a_worker_that_has_lost_its_script_gets_it_again(run: Run) -> None:
     assert any("delivery" in hook for hook in run.named("busbar-worker@gpu-1").request.hooks.on_error)
 
 

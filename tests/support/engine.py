@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,16 @@ from lab.engine.environment import environment
 
 PROJECT = Path(__file__).resolve().parents[2]
 TOOLS = ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python")
+
+
+def ended(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], seconds: float = 900
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended, with what it printed to both of its outputs."""
+    return subprocess.run(
+        command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=seconds, check=False,
+    )  # fmt: skip
 
 
 def require_engine(path: str) -> None:

@@ -16,6 +16,8 @@ from uuid import uuid4
 import psutil
 import yaml
 
+from tests.support.engine import ended
+
 STACK_FILE = "Pulumi.dev.yaml"
 MARK = "BUSBAR_DRILL_UPDATE"
 END_SECONDS = 30
@@ -65,11 +67,7 @@ class OwnStack:
         assert done.returncode == 0, done.stdout
 
     def _run(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            words,
-            cwd=self.folder, env=self._environment, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False,
-        )  # fmt: skip
+        return ended(words, self.folder, self._environment, seconds)
 
     def up(self) -> str:
         """One update that must succeed; returns what it printed."""

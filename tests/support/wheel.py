@@ -39,13 +39,9 @@ class Installed:
         """Run the console script of the environment, outside the checkout."""
         return subprocess.run(
             [self.folder / "bin/busbar", *words],
-            cwd=self.folder,
             env={"PATH": "/nowhere", "LC_ALL": "C.UTF-8", "COLUMNS": "200", **environment},
-            input=stdin,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+            cwd=self.folder, input=stdin, capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
 
     def says_how_to_install_the_extra(self, command: str, call: Call) -> None:
         """Assert that a command which needs the extra `stack` ends with one line on how to install it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,13 +35,22 @@ def afresh() -> Iterator[None]:
     capabilities.cache_clear()
 
 
-def installed(folder: Path, name: str, module: str, text: str) -> None:
-    """A distribution in FOLDER that registers an entry point NAME: the module's CAPABILITY."""
-    (folder / f"{module}.py").write_text(text)
-    info = folder / f"{module}-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[busbar.capabilities]\n{name} = {module}:CAPABILITY\n")
+Install = Callable[[str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs a distribution that registers an entry point `probe`: the module's CAPABILITY."""
+
+    def made(module: str, text: str) -> None:
+        (tmp_path / f"{module}.py").write_text(text)
+        info = tmp_path / f"{module}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[busbar.capabilities]\nprobe = {module}:CAPABILITY\n")
+
+    monkeypatch.syspath_prepend(tmp_path)
+    return made
 
 
 def test_every_folder_with_a_door_is_a_capability_of_its_name() -> None:
@@ -75,11 +84,8 @@ def test_each_has_a_gate_of_its_own() -> None:
     assert [gate_of({gate.version: 1}) for gate in gates] == gates
 
 
-def test_one_of_another_distribution_is_found_by_its_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed(tmp_path, "probe", "busbar_probe", DOOR.format(name="probe", module="busbar_probe"))
-    monkeypatch.syspath_prepend(tmp_path)
+def test_another_distribution_is_found_by_its_entry_point(install: Install) -> None:
+    install("busbar_probe", DOOR.format(name="probe", module="busbar_probe"))
     assert "probe" in {each.name for each in capabilities()}
     gate = gate_of({"probe_version": 1})
     assert gate is not None and gate.title == "probe failed"
@@ -87,9 +93,7 @@ def test_one_of_another_distribution_is_found_by_its_entry_point(
     assert build().commands["probe"].hidden
 
 
-def test_one_of_commands_only_needs_no_gate_and_no_schema(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_commands_only_needs_no_gate_and_no_schema(install: Install) -> None:
     text = """
 from busbar.capability import Capability
 CAPABILITY = Capability(name="probe", help="", commands="busbar_looks")
@@ -97,14 +101,13 @@ def register(group):
     group.command("look")(lambda: "seen")
     group.command("again")(lambda: None)
 """
-    installed(tmp_path, "probe", "busbar_looks", text)
-    monkeypatch.syspath_prepend(tmp_path)
+    install("busbar_looks", text)
     assert build().commands["probe"].commands["look"].callback() == "seen"
     assert gate_of({"probe_version": 1}) is None
 
 
 def test_what_a_capability_says_of_nodes_is_that_of_its_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = """
 from busbar.capability import Capability
@@ -112,15 +115,12 @@ CAPABILITY = Capability(name="probe", help="", commands="busbar_says", nodes="bu
 def nodes(api):
     return {"gpu-1": f"drained in {api}"}
 """
-    installed(tmp_path, "probe", "busbar_says", text)
-    monkeypatch.syspath_prepend(tmp_path)
+    install("busbar_says", text)
     monkeypatch.setattr(capability, "FOLDER", tmp_path)
     assert capability.node_states("X") == {"gpu-1": "drained in X"}
 
 
-def test_an_error_of_one_that_is_told_of_a_change_is_a_warning_with_the_command_to_repeat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_one_that_is_told_of_a_change_is_a_warning_with_its_command(install: Install) -> None:
     text = """
 from busbar.capability import Capability
 CAPABILITY = Capability(
@@ -129,8 +129,7 @@ CAPABILITY = Capability(
 def changed(api, outputs):
     raise KeyError(f"{api} {outputs}")
 """
-    installed(tmp_path, "probe", "busbar_told", text)
-    monkeypatch.syspath_prepend(tmp_path)
+    install("busbar_told", text)
     said: list[str] = []
     capability.notify(lambda: "API", said.append, {"a": 1})
     [warning] = [each for each in said if "probe" in each]
@@ -141,25 +140,22 @@ def changed(api, outputs):
 
 
 @pytest.mark.parametrize(
-    ("registered", "module", "text", "error", "message"),
+    ("module", "text", "error", "message"),
     [
-        ("probe", "no_door", "CAPABILITY = 1", TypeError, "no_door:CAPABILITY is not a Capability but int"),
-        ("probe", "other_name", DOOR, ValueError, "has the name 'other', expected 'probe', once"),
+        ("no_door", "CAPABILITY = 1", TypeError, "no_door:CAPABILITY is not a Capability but int"),
+        ("other_name", DOOR, ValueError, "has the name 'other', expected 'probe', once"),
     ],
 )
 def test_a_door_that_is_not_as_it_must_be_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    registered: str, module: str, text: str, error: type[Exception], message: str,
-) -> None:  # fmt: skip
-    installed(tmp_path, registered, module, text.format(name="other", module=module))
-    monkeypatch.syspath_prepend(tmp_path)
+    install: Install, module: str, text: str, error: type[Exception], message: str
+) -> None:
+    install(module, text.format(name="other", module=module))
     with pytest.raises(error, match=message):
         capabilities()
 
 
-def test_a_name_is_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_given_once(install: Install) -> None:
     for module in ("busbar_one", "busbar_two"):
-        installed(tmp_path, "probe", module, DOOR.format(name="probe", module=module))
-    monkeypatch.syspath_prepend(tmp_path)
+        install(module, DOOR.format(name="probe", module=module))
     with pytest.raises(ValueError, match="has the name 'probe', expected 'probe', once"):
         capabilities()

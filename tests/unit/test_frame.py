@@ -25,9 +25,7 @@ from busbar.kube.nodes import NODES
 from tests.support import cli
 from tests.support.kube_cluster import Cluster
 
-GATE = Gate(
-    "probe_version", "probe_passed", "probe_reasons", "probe failed", "probe.run", "probe", contract=2
-)
+GATE = Gate("probe_version", "probe_passed", "probe_reasons", "failed", "probe.run", "probe", contract=2)
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 FAST = {"metadata": {"name": "fast"}}
 USUAL = {"metadata": {"name": "usual", "annotations": DEFAULT}}
@@ -72,7 +70,7 @@ def test_outputs_of_another_contract_or_without_a_field_are_not_read() -> None:
         ([], "fast", "there is no StorageClass fast; the cluster has none"),
     ],
 )
-def test_a_storage_class_that_the_cluster_lacks_is_found(
+def test_a_storage_class_that_is_not_there_is_found(
     classes: list[Any], wanted: str | None, found: str
 ) -> None:
     api = Cluster({CLASSES: classes})
@@ -119,6 +117,9 @@ def workload(status: dict[str, int], **spec: int) -> dict[str, Any]:
     return {"metadata": {"name": "x"}, "spec": spec, "status": status}
 
 
+DAEMONS = workload({"desiredNumberScheduled": 3, "numberReady": 2})
+
+
 def found_in(kind: str, found: Any, pods: Any = (), *nodes: Any) -> list[Finding]:
     """What `unready` finds in the namespace probe with one workload."""
     space, core = "/apis/apps/v1/namespaces/probe", "/api/v1/namespaces/probe"
@@ -136,11 +137,7 @@ def found_in(kind: str, found: Any, pods: Any = (), *nodes: Any) -> list[Finding
         ("deployments", workload({}), "Deployment probe/x has 0 of 1 pods ready"),
         ("statefulsets", workload({}, replicas=2), "StatefulSet probe/x has 0 of 2 pods ready"),
         ("daemonsets", workload({"desiredNumberScheduled": 3, "numberReady": 3}), None),
-        (
-            "daemonsets",
-            workload({"desiredNumberScheduled": 3, "numberReady": 2}),
-            "DaemonSet probe/x has 2 of 3 pods ready",
-        ),
+        ("daemonsets", DAEMONS, "DaemonSet probe/x has 2 of 3 pods ready"),
     ],
 )
 def test_workloads_without_all_their_pods_are_found(kind: str, found: Any, said: str | None) -> None:
@@ -152,13 +149,12 @@ def test_workloads_without_all_their_pods_are_found(kind: str, found: Any, said:
 def test_the_pod_of_a_daemon_set_on_a_node_that_is_off_is_not_missed() -> None:
     owner = {"kind": "DaemonSet", "name": "x"}
     pods = [{"metadata": {"name": "x-1", "ownerReferences": [owner]}, "spec": {"nodeName": "gpu-1"}}]
-    daemons = workload({"desiredNumberScheduled": 3, "numberReady": 2})
     nodes = {
         ready: {"metadata": {"name": "gpu-1"}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
         for ready in ("True", "Unknown")
     }
-    assert found_in("daemonsets", daemons, pods, nodes["Unknown"]) == []
-    assert len(found_in("daemonsets", daemons, pods, nodes["True"])) == 1
+    assert found_in("daemonsets", DAEMONS, pods, nodes["Unknown"]) == []
+    assert len(found_in("daemonsets", DAEMONS, pods, nodes["True"])) == 1
 
 
 def test_a_step_that_no_capability_has_is_bad_usage_and_the_steps_are_named() -> None:

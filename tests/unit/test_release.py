@@ -25,9 +25,7 @@ def release() -> Any:
 
 
 @pytest.mark.slow
-def test_two_builds_have_the_same_bytes(
-    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_builds_have_equal_bytes(release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     folders = [tmp_path / "one", tmp_path / "two"]
     first, second = ({path.name: path.read_bytes() for path in release.build(each)} for each in folders)

@@ -80,9 +80,7 @@ def rows(
     return [*found.fixes()], [(each.host, each.what) for each in found.drift]
 
 
-def test_a_changed_object_is_converged_and_what_fails_has_its_own_fix(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_changed_object_is_converged_and_what_fails_has_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     fixes, found = rows(monkeypatch, PATCHED, REFUSED)
     assert found == [("cluster", PATCHED.what), ("cluster", REFUSED.what), ("worker-1", "no node of Slurm")]
     assert fixes == [

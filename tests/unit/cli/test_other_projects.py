@@ -33,9 +33,7 @@ def example(folder: Path, capability: Capability) -> str:
 
 @pytest.mark.parametrize("words", [*ON_HOSTS, *OF_K3S])
 @pytest.mark.parametrize("capability", WITHOUT, ids=name)
-def test_a_stack_without_hosts_has_its_own_commands(
-    words: str, capability: Capability, tmp_path: Path
-) -> None:
+def test_a_stack_without_hosts_has_own_commands(words: str, capability: Capability, tmp_path: Path) -> None:
     if capability.measure and words.split()[0] in OF_MEASUREMENTS:
         pytest.skip("it serves them")
     done = busbar(*words.format(example(tmp_path, capability)).split())

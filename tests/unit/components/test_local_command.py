@@ -11,9 +11,7 @@ import pytest
 from busbar.components.engine.local_command import busbar_command
 
 
-def test_the_path_of_the_project_s_interpreter_is_relative(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_project_s_interpreter_is_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
     assert shlex.split(busbar_command("preflight")) == ["./.venv/bin/python", "-m", "busbar", "preflight"]

@@ -52,15 +52,14 @@ def test_a_release_may_take_as_long_as_its_operator_is_configured_to() -> None:
     assert done.named("busbar-gpu-operator-release").inputs["timeout"] == 777
 
 
-def test_only_the_release_whose_pods_nothing_waits_for_is_awaited_by_helm(run: Run) -> None:
-    awaited = {r.inputs["name"] for r in run.of_type(RELEASE) if not r.inputs["skipAwait"]}
-    assert awaited == {"mpi-operator"}
-
-
-def test_published_charts_are_installed_by_version_from_the_repository(run: Run) -> None:
+def test_published_charts_come_by_version_and_helm_awaits_pods_that_nothing_else_awaits(
+    run: Run,
+) -> None:
     chart = run.named("busbar-gpu-operator-release").inputs
     assert (chart["chart"], chart["version"]) == ("gpu-operator", "v26.7.0")
     assert chart["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
+    awaited = {r.inputs["name"] for r in run.of_type(RELEASE) if not r.inputs["skipAwait"]}
+    assert awaited == {"mpi-operator"}
 
 
 def test_a_local_chart_and_an_oci_chart_are_taken_as_configured(tmp_path: Path) -> None:
@@ -112,12 +111,6 @@ def test_a_changed_file_of_a_local_chart_changes_its_release_and_nothing_else_do
     assert files_digest(chart) not in (first, changed)
 
 
-def test_the_release_of_a_local_chart_is_described_by_its_content(run: Run) -> None:
-    description = run.named("busbar-mpi-operator-release").inputs["description"]
-    assert description == files_digest(Chart(chart="./charts/mpi-operator"))
-    assert "description" not in run.named("busbar-gpu-operator-release").inputs
-
-
 def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> None:
     namespaces = run.of_type("kubernetes:core/v1:Namespace")
     assert {n.inputs["metadata"]["name"] for n in namespaces} == {
@@ -127,6 +120,12 @@ def test_namespaces_of_operators_and_jobs_admit_privileged_pods(run: Run) -> Non
     for namespace in namespaces:
         labels = namespace.inputs["metadata"]["labels"]
         assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_the_release_of_a_local_chart_is_described_by_its_content(run: Run) -> None:
+    description = run.named("busbar-mpi-operator-release").inputs["description"]
+    assert description == files_digest(Chart(chart="./charts/mpi-operator"))
+    assert "description" not in run.named("busbar-gpu-operator-release").inputs
 
 
 def test_every_worker_is_waited_for_with_what_its_own_pool_expects() -> None:

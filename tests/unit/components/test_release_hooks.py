@@ -80,9 +80,7 @@ def failed(*errors: str) -> bool:
     return bool(asyncio.run(on_error(args)))
 
 
-def test_a_failed_installation_names_its_hook_jobs(
-    warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_install_names_its_hook_jobs(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "hook_job_problems", lambda api, where: [f"{api} {where}: no node"])
     assert not failed("timed out waiting for the condition")
     assert warnings == ["KUBECONFIG operators: no node"]

@@ -74,7 +74,7 @@ def test_a_host_without_its_script_is_given_it_and_asked_again(tmp_path: Path, w
         [],
     ],
 )
-def test_another_failure_or_a_second_one_stands(
+def test_other_failures_and_a_second_one_stand(
     tmp_path: Path, warnings: list[str], errors: list[str]
 ) -> None:
     assert retried(tmp_path, errors) == (False, [])

@@ -67,9 +67,7 @@ def test_only_a_chart_that_is_named_comes_from_the_repository(chart: str, reposi
         ({}, "gpudirect-rdma"),
     ],
 )
-def test_the_transport_is_configured_or_that_of_the_profile(
-    validation: dict[str, str], transport: str
-) -> None:
+def test_the_transport_is_configured_or_of_the_profile(validation: dict[str, str], transport: str) -> None:
     assert Validation.model_validate(validation).required_transport == transport
 
 

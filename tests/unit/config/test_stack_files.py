@@ -153,9 +153,7 @@ def test_a_number_that_readers_change_is_an_error_with_its_line(
     assert found.startswith(f"Pulumi.prod.yaml:{line} ")
 
 
-def test_of_a_site_the_file_of_each_project_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_site_each_project_s_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("training", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "Pulumi.yaml").write_text(f"name: busbar-{name}\n")

@@ -77,9 +77,7 @@ def test_a_single_worker_is_warned_about() -> None:
         ("none", "26.10.0", []),
     ],
 )
-def test_the_major_releases_that_an_upgrade_leaves_out(
-    installed: str, wanted: str, between: list[str]
-) -> None:
+def test_major_releases_that_an_upgrade_leaves_out(installed: str, wanted: str, between: list[str]) -> None:
     assert versions.left_out(versions.NETWORK_OPERATOR_RELEASES, installed, wanted) == between
 
 

@@ -24,14 +24,9 @@ COMMANDS = re.findall(r"^\$ (.+)$", SHOWN, re.MULTILINE)
 def run(command: str, folder: Path = ROOT) -> str:
     command = command.replace("busbar ", f"{shlex.quote(sys.executable)} -m busbar ")
     return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "80"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    ).stdout
+        ["bash", "-c", command], cwd=folder, env={**os.environ, "COLUMNS": "80"},
+        capture_output=True, text=True, check=False, timeout=60,
+    ).stdout  # fmt: skip
 
 
 def test_the_sample_is_the_one_that_the_tests_make() -> None:

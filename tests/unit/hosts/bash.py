@@ -37,12 +37,9 @@ def run(script: str, call: str, *arguments: str, **variables: str) -> subprocess
     functions = hostscript.text(script).rstrip().removesuffix("\nmain")
     return subprocess.run(
         ["bash", "-c", f"{functions}\nset -euo pipefail\n{call}", "bash", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
         env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "NODE_NAME": "worker-1", **variables},
-    )
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
 
 
 def line(payload: Mapping[str, str] | None) -> str:

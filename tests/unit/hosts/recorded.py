@@ -102,14 +102,9 @@ class Host:
         (self.root / "record").write_text("")
         (self.root / "state/sleeps").unlink(missing_ok=True)
         return subprocess.run(
-            ["bash", "-c", text],
-            input=scripts.payload_line(payload),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env={"PATH": "/usr/bin:/bin", "ROOT": str(self.root), **values},
-        )
+            ["bash", "-c", text], input=scripts.payload_line(payload), capture_output=True, text=True,
+            env={"PATH": "/usr/bin:/bin", "ROOT": str(self.root), **values}, timeout=300, check=False,
+        )  # fmt: skip
 
     def error(self, script: str, payload: Mapping[str, str], *, fails: str = "", **values: str) -> str:
         """What a run says that must fail, in one line."""

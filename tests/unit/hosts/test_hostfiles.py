@@ -88,9 +88,7 @@ def test_a_worker_joins_by_the_api_address_with_labels_of_its_pool_and_its_own_a
         ({"kubelet-arg": "config=/etc/kubelet.yaml"}, ["config=/etc/kubelet.yaml"]),
     ],
 )
-def test_logs_on_workers_grow_unless_the_site_limits_them(
-    arguments: dict[str, Any], expected: list[str]
-) -> None:
+def test_logs_on_workers_grow_unless_the_site_says(arguments: dict[str, Any], expected: list[str]) -> None:
     found = worker_config(agent_args=arguments)
     assert found.get("kubelet-arg", found.get("kubelet-arg+")) in (expected, expected[0])
 

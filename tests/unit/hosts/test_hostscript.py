@@ -48,9 +48,10 @@ def test_values_arrive_whatever_characters_they_hold() -> None:
     assert launched('printf %s "$IMAGES"', {"IMAGES": nasty}).stdout == nasty
 
 
-def test_a_script_is_read_to_its_end_before_any_of_it_runs() -> None:
+def test_a_script_is_read_before_any_of_it_runs_and_ended_if_it_does_not_end() -> None:
     done = launched("cat\necho end\n")
     assert done.stdout == "end\n", "`cat` must find an empty stdin, not the rest of the script"
+    assert launched("sleep 30", seconds=1).returncode == 124
 
 
 def test_a_script_that_was_cut_off_on_its_way_does_nothing() -> None:
@@ -60,10 +61,6 @@ def test_a_script_that_was_cut_off_on_its_way_does_nothing() -> None:
     for cut in range(0, length, 9):
         done = launched(script, cut=cut)
         assert (done.stdout, done.returncode) == ("", 1), f"ran with {cut} of {length} characters"
-
-
-def test_a_script_that_does_not_end_is_ended() -> None:
-    assert launched("sleep 30", seconds=1).returncode == 124
 
 
 @pytest.mark.parametrize("name", ["node_name", "A-B", "A=B; rm", ""])

@@ -325,9 +325,7 @@ NEWER = "/x/cred/passwd newer than datastore and could cause a cluster outage. R
     ],
     ids=lambda value: value[:50] if isinstance(value, str) else "",
 )
-def test_a_wait_that_fails_ends_with_the_reason_and_the_log(
-    log: str, how: dict[str, Any], says: list[str]
-) -> None:
+def test_a_failed_wait_ends_with_reason_and_log(log: str, how: dict[str, Any], says: list[str]) -> None:
     done = awaited(f'level=error msg="{log}"', **how)
     assert done.returncode == 1
     assert all(text in done.stderr for text in says), done.stderr

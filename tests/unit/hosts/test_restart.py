@@ -49,9 +49,7 @@ def restarted(box: Box, pods: str = "", call: str = RESTART, **values: str) -> C
         ("always", "v1.35.6+k3s1", True),
     ],
 )
-def test_a_pool_says_for_which_restarts_a_worker_is_drained(
-    drain: str, runs: str, asks: bool, box: Box
-) -> None:
+def test_a_pool_says_which_restarts_drain_a_worker(drain: str, runs: str, asks: bool, box: Box) -> None:
     done = restarted(box, DRAIN=drain, RUNS=runs)
     # The next run does not take the files of this one for changes of somebody else.
     assert done.stdout == ("rm state/applied.sha256\n" if asks else "restarts\n"), done.stderr
@@ -94,9 +92,7 @@ def test_a_restart_waits_for_the_end_of_jobs_and_names_them(box: Box) -> None:
         ("", {"RUNNING_JOBS": "refuse", "AWAY": "yes"}, "unknown, the API is not responding"),
     ],
 )
-def test_a_job_that_may_run_holds_a_restart_up(
-    box: Box, pods: str, values: dict[str, str], says: str
-) -> None:
+def test_jobs_that_may_run_hold_a_restart_up(box: Box, pods: str, values: dict[str, str], says: str) -> None:
     away = "[[ -z ${AWAY:-} ]] || api() { return 1; }; "
     done = restarted(box, pods, away + RESTART, **values)
     assert (done.returncode, done.stdout) == (1, "")

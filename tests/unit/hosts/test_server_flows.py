@@ -218,9 +218,7 @@ def test_a_running_server_loads_issuers_without_a_restart_and_what_a_removal_lef
         ("etc/keepalived/keepalived.conf", {"VIRTUAL_IP": "10.0.0.8"}, "keepalived is already running"),
     ],
 )
-def test_a_refused_update_changes_nothing(
-    server: Host, prepare: str, values: dict[str, str], says: str
-) -> None:
+def test_a_refusal_changes_nothing(server: Host, prepare: str, values: dict[str, str], says: str) -> None:
     server.state("active.keepalived", "")
     if prepare:
         server.write(prepare, "of the site")

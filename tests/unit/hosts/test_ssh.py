@@ -74,9 +74,7 @@ def no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
         ("Closed for maintenance\n", "until Monday\n", "log in as busbar does, and repair"),
     ],
 )  # fmt: skip
-def test_a_login_that_does_not_run_the_script_is_quoted_with_a_fix(
-    stdout: str, stderr: str, fix: str
-) -> None:
+def test_a_login_that_does_not_run_the_script_is_quoted_with_fix(stdout: str, stderr: str, fix: str) -> None:
     error = refused(stdout, stderr, status=142)
     quoted = " / ".join(line for line in (stdout + stderr).splitlines() if line)
     assert f"worker-1: the login as root ends with exit status 142; it printed: {quoted}" in str(error)

@@ -82,14 +82,11 @@ def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> N
     assert found(Cluster(nodes=[drained])).drained == {"w-1": "fan (by anna@ops)"}
 
 
-def test_pods_of_jobs_of_any_kind_are_found_and_others_are_not() -> None:
+def test_pods_of_jobs_of_any_kind_are_found_and_read_only_where_they_matter() -> None:
     owners = ("MPIJob", "Job", "StatefulSet", "")
     cluster = Cluster(*(pod("p", f"w-{number}", owner) for number, owner in enumerate(owners, 1)))
     assert found(cluster).with_jobs == {"w-1", "w-2"}
     assert cluster.asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
-
-
-def test_pods_are_read_only_where_jobs_matter() -> None:
     cluster = Cluster()
     found(cluster, jobs=False)
     assert list(cluster.asked) == ["/api/v1/nodes"]

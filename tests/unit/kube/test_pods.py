@@ -117,7 +117,7 @@ def test_the_digest_of_an_image_is_kept() -> None:
     assert line.endswith(image)
 
 
-def test_hundreds_of_pods_with_one_issue_share_one_line() -> None:
+def test_hundreds_of_pods_with_one_issue_share_one_line_and_many_issues_are_cut() -> None:
     pods = [
         pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("ErrImagePull", "no")]) for n in range(440)
     ]
@@ -126,9 +126,6 @@ def test_hundreds_of_pods_with_one_issue_share_one_line() -> None:
         "w-0, w-1 and 438 more: ErrImagePull: container nccl: no",
         "w-0, w-1 and 438 more: Failed: cannot pull for <pod>",
     ]
-
-
-def test_many_different_issues_are_cut_with_their_number() -> None:
     pods = [pod(f"w-{n}", phase="Pending", containerStatuses=[waiting("Odd", f"{n}")]) for n in range(40)]
     lines = issue_report(pods, [])
     assert len(lines) == MAX_ISSUES + 1

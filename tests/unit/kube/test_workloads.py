@@ -78,7 +78,7 @@ def test_pods_without_devices_or_jobs_of_their_own_are_none(found: dict[str, Any
     assert gpus.workloads(cluster(found)) == []
 
 
-def test_workloads_are_deleted_and_their_pods_waited_for() -> None:
+def test_workloads_are_deleted_and_their_pods_waited_for_or_named() -> None:
     there, clock = cluster(pod("a", GPUS, **owned("batch/v1", "Job", "llama-node"))), Clock()
     clock.at(10, lambda: there.objects["/api/v1/pods"].clear())
     said: list[str] = []
@@ -86,9 +86,6 @@ def test_workloads_are_deleted_and_their_pods_waited_for() -> None:
     assert {path for path, _ in there.deleted} == {TRAIN_JOB}
     assert 10 <= clock.time < 15
     assert "TrainJob ml/llama" in said[0]
-
-
-def test_pods_that_do_not_end_are_named() -> None:
     there = cluster(pod("lone", GPUS))
     with pytest.raises(Failed, match=r"Pod ml/lone; nothing was removed"):
         gpus.end(there, lambda: gpus.workloads(there), Clock(), lambda _: None)

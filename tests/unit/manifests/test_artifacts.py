@@ -105,9 +105,7 @@ def names(found: Needs, kind: str) -> list[str]:
     return [each.name for each in found.artifacts if each.kind == kind]
 
 
-def test_the_images_of_a_local_chart_are_those_of_its_values_and_subcharts(
-    chart: str, tmp_path: Path
-) -> None:
+def test_images_of_a_local_chart_are_those_of_its_values_and_subcharts(chart: str, tmp_path: Path) -> None:
     found = of(tmp_path, gpu_operator={"chart": chart}, validation={"enabled": False})
     # The driver is switched off by helm_values/gpu-operator.yaml.
     assert (names(found, "image"), found.unknown) == (IN_THE_CHART, [])

@@ -49,12 +49,9 @@ def run(
     # The operator mounts the real one; only its place is another here.
     text = script(of).replace(f"HOSTFILE={HOSTFILE}", f"HOSTFILE={programs / 'hostfile'}")
     return subprocess.run(
-        ["/bin/bash", "-c", text],
-        env={"PATH": f"{programs}:{os.environ['PATH']}", **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        ["/bin/bash", "-c", text], env={"PATH": f"{programs}:{os.environ['PATH']}", **env},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
 
 
 def both(**validation: Any) -> NcclJob:
@@ -67,10 +64,8 @@ def test_collectives_run_one_after_the_other_between_a_first_and_a_last_line(pro
     assert done.returncode == 0, done.stderr
     assert lines[0] == FIRST_LINE
     assert lines[-1] == f"{LAST_LINE} 0"
-    assert [line for line in lines if line.startswith("# busbar: measuring")] == [
-        "# busbar: measuring all_reduce",
-        "# busbar: measuring all_gather",
-    ]
+    measured = [line for line in lines if line.startswith("# busbar: measuring")]
+    assert measured == ["# busbar: measuring all_reduce", "# busbar: measuring all_gather"]
 
 
 SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
@@ -143,9 +138,7 @@ def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(pr
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
 
 
-def test_names_that_do_not_resolve_do_not_keep_mpirun(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_do_not_resolve_keep_no_mpirun(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
     (programs / "getent").write_text("#!/bin/bash\n[[ $2 == localhost ]]\n")
     (programs / "getent").chmod(0o755)
@@ -164,9 +157,7 @@ def test_names_and_collectives_are_waited_for_within_the_deadline_of_the_job(
     assert 'timeout --kill-after=5 "$1"' in text, "also a program that ignores TERM"
 
 
-def test_a_run_that_hangs_is_ended_by_the_launcher_itself_so_that_its_log_stays(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_hangs_is_ended_by_the_launcher(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.MARGIN_SECONDS", 1799)
     (programs / "mpirun").write_text("#!/bin/bash\n[[ $1 == --version ]] || { echo rows; exec sleep 300; }\n")
     done = run(job(), programs)

@@ -123,13 +123,9 @@ def run(text: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]
         "PYXIS": "--container-image", "BROKEN": "", "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", **env,
     }  # fmt: skip
     return subprocess.run(
-        ["/bin/bash", "-c", text],
-        env=given,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
+        ["/bin/bash", "-c", text], env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=120,
+    )  # fmt: skip
 
 
 def lines(done: subprocess.CompletedProcess[str], start: str) -> list[str]:

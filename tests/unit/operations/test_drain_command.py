@@ -94,9 +94,7 @@ def test_capabilities_are_told_of_a_drain_also_while_pods_remain_and_of_its_end(
 
 
 @pytest.mark.parametrize(("resource", "lacks"), [("nvidia.com/gpu", 7), ("nvidia.com/hostdev", 6)])
-def test_a_worker_that_lacks_devices_stays_drained(
-    call: Call, cluster: Api, resource: str, lacks: int
-) -> None:
+def test_a_worker_without_devices_stays_drained(call: Call, cluster: Api, resource: str, lacks: int) -> None:
     call("drain", "prod", "gpu-2")
     cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"][resource] = str(lacks)
     done = call("uncordon", "prod", "gpu-2")

@@ -58,6 +58,10 @@ def answers(facts: dict[str, Any], commands: list[str] | None = None, **ends: An
     return {"handler": printing(facts, [] if commands is None else commands, **ends)}
 
 
+def broken(why: str) -> Machine:
+    return answers({}, status=1, stderr=f"busbar: {why}\n")
+
+
 LB = {"lb-1": answers({})}
 
 
@@ -107,10 +111,7 @@ def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
     [
         ({"login": STRANGER}, r"refuses the SSH key.*pulumi state delete` of worker-w-1"),
         (CLOSED, "refuses the connection"),
-        (
-            answers({}, status=1, stderr="busbar: w-1: something is still mounted. Fix: x\n"),
-            "w-1: k3s-agent failed: something is still mounted",
-        ),
+        (broken("w-1: something is mounted. Fix: x"), "w-1: k3s-agent failed: something is mounted"),
     ],
 )
 def test_a_host_that_is_alive_is_removed_or_its_removal_fails(host: Machine, said: str) -> None:
@@ -157,10 +158,6 @@ def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
 # ---- A server that is gone, which leaves etcd through another one -----------------------------------------
 
 RUNS, STOPPED = {"cluster": True}, {"cluster": False}
-
-
-def broken(why: str) -> Machine:
-    return answers({}, status=1, stderr=f"busbar: {why}\n")
 
 
 def test_a_server_that_is_gone_leaves_etcd_through_the_first_peer_that_runs() -> None:

@@ -21,6 +21,7 @@ from tests.support.clusters import site
 KEY_LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
 PRIVATE_KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY_LINE}\n-----END OPENSSH PRIVATE KEY-----\n"
 CLIENT_KEY = base64.b64encode(b"-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEclientkey\n-----END").decode()
+URN = "urn:pulumi:prod::busbar::x::"
 # Each of them is planted in several places.
 PLANTED = {
     "plain ssh key": KEY_LINE,
@@ -48,15 +49,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "busbar:registryCredentials": {"secure": "v1:ciphertext"},
         "aws:secretKey": PLANTED["s3 secret"],
     }
-    (tmp_path / "Pulumi.prod.yaml").write_text(
-        yaml.safe_dump({"config": config, "encryptionsalt": "v1:salt"})
-    )
+    stack = yaml.safe_dump({"config": config, "encryptionsalt": "v1:salt"})
+    (tmp_path / "Pulumi.prod.yaml").write_text(stack)
     (tmp_path / "id_ed25519").write_text(PRIVATE_KEY)
     pool = tmp_path / ".busbar/prod/h100"
     pool.mkdir(parents=True)
-    (tmp_path / ".busbar/prod/kubeconfig").write_text(
-        yaml.safe_dump({"users": [{"name": "a", "user": {"client-key-data": CLIENT_KEY}}]})
-    )
+    users = [{"name": "a", "user": {"client-key-data": CLIENT_KEY}}]
+    (tmp_path / ".busbar/prod/kubeconfig").write_text(yaml.safe_dump({"users": users}))
     log = "\n".join(
         [
             "gpu-1:12:34 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB",
@@ -73,24 +72,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ]
     )
     (pool / "nccl.log.zst").write_bytes(zstandard.compress(log.encode()))
-    (pool / "verdict.json").write_text(
-        json.dumps({"verdict": "fail", "log_tail": log, "token": "joinpassword"})
-    )
+    verdict = {"verdict": "fail", "log_tail": log, "token": "joinpassword"}
+    (pool / "verdict.json").write_text(json.dumps(verdict))
     (pool / "cut.log.zst").write_bytes(b"no zstd")
     (pool / "report.html").write_text(f"<pre>{log}</pre>")
     # What `pulumi config get` and `pulumi stack export` answer.
     state = {
-        "deployment": {
-            "manifest": {"time": "2026-01-01T00:00:00Z", "version": "v3.259.0"},
-            "resources": [
-                {"urn": "urn:pulumi:prod::busbar::x::control-plane", "inputs": {"stdin": KEY_LINE}}
-            ],
-            "pending_operations": [
-                {"type": "creating", "resource": {"urn": "urn:pulumi:prod::busbar::x::pool"}}
-            ],
-        }
+        "manifest": {"time": "2026-01-01T00:00:00Z", "version": "v3.259.0"},
+        "resources": [{"urn": f"{URN}control-plane", "inputs": {"stdin": KEY_LINE}}],
+        "pending_operations": [{"type": "creating", "resource": {"urn": f"{URN}pool"}}],
     }
-    (tmp_path / "state.json").write_text(json.dumps(state))
+    (tmp_path / "state.json").write_text(json.dumps({"deployment": state}))
     program = tmp_path / "bin" / "pulumi"
     program.parent.mkdir()
     credentials = json.dumps({"r": {"username": "u", "password": PLANTED["registry password"]}})
@@ -144,14 +136,11 @@ def test_what_is_needed_to_help_is_in_the_bundle(project: Path) -> None:
     assert "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB" in texts["files/h100/nccl.log.zst"]
     assert json.loads(texts["files/h100/verdict.json"])["verdict"] == "fail"
     engine = json.loads(texts["engine.json"])
-    assert engine["resources"] == [{"urn": "urn:pulumi:prod::busbar::x::control-plane"}]
-    assert engine["pending"] == [{"type": "creating", "urn": "urn:pulumi:prod::busbar::x::pool"}]
+    assert engine["resources"] == [{"urn": f"{URN}control-plane"}]
+    assert engine["pending"] == [{"type": "creating", "urn": f"{URN}pool"}]
     assert "stored in plain text" in texts["preflight.json"], "why there are no facts"
-    assert [each["name"] for each in json.loads(texts["files.json"])["left_out"]] == [
-        "h100/cut.log.zst",
-        "h100/report.html",
-        "kubeconfig",
-    ]
+    left_out = [each["name"] for each in json.loads(texts["files.json"])["left_out"]]
+    assert left_out == ["h100/cut.log.zst", "h100/report.html", "kubeconfig"]
 
 
 def test_of_repeated_measurements_the_newest_and_all_records_are_in_the_bundle(project: Path) -> None:

@@ -66,6 +66,12 @@ def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> No
     assert [Options(converge=(name,)).refreshes for name in ("cluster", "all", "w-1")] == [True, True, False]
 
 
+def test_the_kubeconfig_is_read_again_with_a_server_which_may_have_another_ca() -> None:
+    kubeconfig = "busbar-control-plane-kubeconfig"
+    assert again("s-1", more=(kubeconfig,))[-1] == kubeconfig
+    assert kubeconfig not in again("w-1", more=(kubeconfig,))
+
+
 def test_gpus_and_hcas_are_waited_for_again_with_the_charts_and_with_workers() -> None:
     assert again("cluster", more=WAITS) == [*WAITS]
     assert again("all", more=WAITS) == [PREFLIGHT, *NODES, *HOSTS, *WAITS]
@@ -79,19 +85,10 @@ def test_the_waits_of_a_capability_run_again_with_its_charts() -> None:
     assert to_apply_again(state, [], ["x-ready"]) == []
 
 
-def test_the_kubeconfig_is_read_again_with_a_server_which_may_have_another_ca() -> None:
-    kubeconfig = "busbar-control-plane-kubeconfig"
-    assert again("s-1", more=(kubeconfig,))[-1] == kubeconfig
-    assert kubeconfig not in again("w-1", more=(kubeconfig,))
-
-
 def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
     with pytest.raises(Misuse, match=r"no such host.*name some of s-1, lb-1, w-1; cluster") as error:
         again("w-7")
     assert error.value.exit_code == USAGE
-
-
-def test_a_host_of_a_stack_without_hosts_is_bad_usage_too() -> None:
     with pytest.raises(Misuse, match=r"no such host\. Fix: name cluster or all"):
         to_apply_again(Snapshot((), ()), ["w-1"])
 

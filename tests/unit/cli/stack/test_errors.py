@@ -97,9 +97,7 @@ def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
         ([], "", "the engine gave no reason"),
     ],
 )
-def test_an_unknown_error_and_none_are_shown_without_a_fix(
-    errors: list[str], stderr: str, shown: str
-) -> None:
+def test_an_unknown_error_and_none_have_no_fix(errors: list[str], stderr: str, shown: str) -> None:
     assert reasons(errors, stderr) == [shown]
     assert fixes([shown]) == []
 

@@ -252,9 +252,7 @@ def test_an_upgrade_over_a_major_release_is_refused_with_those_between(tmp_path:
         ({"version": "26.10.0", "enabled": False}, "26.1.2"),
     ],
 )
-def test_an_upgrade_of_one_step_passes(
-    tmp_path: Path, network: Mapping[str, Any], in_state: str | None
-) -> None:
+def test_upgrades_of_one_step_pass(tmp_path: Path, network: Mapping[str, Any], in_state: str | None) -> None:
     upgrade(tmp_path, network, in_state)
 
 

@@ -22,9 +22,7 @@ def target(tmp_path: Path) -> Target:
     return Target(tmp_path, "organization/busbar/prod")
 
 
-def test_all_servers_are_locked_while_the_update_runs(
-    target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_servers_are_locked_while_an_update_runs(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[Any] = []
 
     @contextlib.contextmanager

@@ -186,9 +186,7 @@ def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
         ("fourth", "creating", []),
     ],
 )
-def test_an_interrupted_change_that_is_not_repeated_is_named(
-    interrupted: str, kind: str, names: list[str]
-) -> None:
+def test_interrupted_changes_not_repeated_are_named(interrupted: str, kind: str, names: list[str]) -> None:
     rows = _rows(_events("created"))
     pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
     rows.resumes = ((f"{pool}::{interrupted}", kind),)

@@ -95,9 +95,7 @@ def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succe
     assert ("warning" in printed, says in printed) == (says != "", True)
 
 
-def test_a_step_that_broke_off_earlier_is_applied_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_broke_off_is_applied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, worker = session(tmp_path, ""), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
     report.keep_failed_steps([worker], made.target.folder)
     asked: list[Any] = []

@@ -29,9 +29,7 @@ def _write(files: StateFiles, path: str, text: str, age: int = 0) -> Path:
 @pytest.mark.parametrize(
     "url", ["file:///srv/state", "file://~/state", "file://./state", "file:///a%20b?x=1"]
 )
-def test_a_file_backend_s_url_names_its_folder(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_backend_names_its_folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     expected = {
         "file:///srv/state": Path("/srv/state/.pulumi"),
@@ -48,9 +46,7 @@ def test_another_backend_has_no_folder(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 7}'])
-def test_a_lock_that_is_being_written_stays(
-    files: StateFiles, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_in_writing_stays(files: StateFiles, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = _write(files, "locks/organization/busbar/dev/1.json.2.tmp", "")
     # Another writer, between the two looks.
     monkeypatch.setattr("time.sleep", lambda _: _write(files, str(lock), text, age=1))
@@ -74,12 +70,9 @@ def test_the_newest_backup_that_can_be_read_is_named(files: StateFiles) -> None:
     assert fix is not None and f" {newest} " in fix
 
 
-def test_without_a_backup_the_fix_says_where_to_read_on(files: StateFiles) -> None:
+def test_without_a_backup_the_fix_is_a_page_and_a_whole_state_has_none(files: StateFiles) -> None:
     _write(files, "stacks/busbar/dev.json", "")
     fix = files.repair()
     assert fix is not None and "busbar docs sites 'A lost state file'" in fix
-
-
-def test_a_state_that_can_be_read_needs_no_repair(files: StateFiles) -> None:
     _write(files, "stacks/busbar/dev.json", "{}")
     assert files.repair() is None

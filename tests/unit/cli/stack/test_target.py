@@ -30,12 +30,9 @@ def test_a_name_is_looked_up_in_the_nearest_project_upward(project: Path) -> Non
     assert named("prod", None, project / "deep" / "below") == Target(project, "prod")
 
 
-def test_a_stack_file_brings_its_project_along(project: Path, tmp_path: Path) -> None:
+def test_a_stack_file_or_the_project_option_wins_over_the_folder(project: Path, tmp_path: Path) -> None:
     assert named("site/Pulumi.prod.yaml", None, tmp_path) == Target(project, "prod")
     assert named("Pulumi.prod.yaml", None, project) == Target(project, "prod")
-
-
-def test_the_project_option_wins_over_the_current_folder(project: Path, tmp_path: Path) -> None:
     assert named("prod", Path("site"), tmp_path) == Target(project, "prod")
 
 
