@@ -28,32 +28,16 @@ from busbar.manifests.nccljob import nccl_job
 
 kubeconfig = "a kubeconfig"
 on_cluster = pulumi.ResourceOptions(provider=kubernetes.Provider("mine", kubeconfig=kubeconfig))
-gpus = GpuOperator(
-    "gpus",
-    on_cluster,
-    kubeconfig=kubeconfig,
-    config=cluster.GpuOperator(),
-    nodes={"n1": 8, "n2": 8},
-)
-hcas = NetworkOperator(
-    "hcas",
-    on_cluster,
-    kubeconfig=kubeconfig,
-    config=cluster.NetworkOperator(),
-    nodes={"n1": 4, "n2": 4},
-    rails=["0000:1b:00.0"],
-)
+given = {"opts": on_cluster, "kubeconfig": kubeconfig}
+gpus = GpuOperator("gpus", **given, config=cluster.GpuOperator(), nodes={"n1": 8, "n2": 8})
+nodes, rails = {"n1": 4, "n2": 4}, ["0000:1b:00.0"]
+hcas = NetworkOperator("hcas", **given, config=cluster.NetworkOperator(), nodes=nodes, rails=rails)
 image = cluster.MpiOperator(image="registry.example/mpi:1")
-mpi = MpiOperator("mpi", on_cluster, kubeconfig=kubeconfig, config=image)
+mpi = MpiOperator("mpi", **given, config=image)
 validation = Validation(iterations=7)
 job = nccl_job("b200", ["n1", "n2"], Hardware(gpus=8, rails=4, rate_gbps=400), validation)
-measured = NcclValidation(
-    "nccl",
-    pulumi.ResourceOptions.merge(on_cluster, pulumi.ResourceOptions(depends_on=[gpus, hcas, mpi])),
-    kubeconfig=kubeconfig,
-    job=job,
-    validation=validation,
-)
+after = pulumi.ResourceOptions.merge(on_cluster, pulumi.ResourceOptions(depends_on=[gpus, hcas, mpi]))
+measured = NcclValidation("nccl", after, kubeconfig=kubeconfig, job=job, validation=validation)
 pulumi.export("verdict", measured.result.apply(lambda result: result["verdict"]))
 """
 

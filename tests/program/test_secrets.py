@@ -56,7 +56,7 @@ def test_the_secrets_reach_the_hosts_on_stdin_each_under_its_own_key(run: Run) -
     stdin = run.named("busbar-control-plane@server-1").inputs["stdin"]
     keys = ("registryCredentials", "s3AccessKey", "s3SecretKey")
     assert set(shown(stdin)) >= {TOKEN, *(MARKS[key] for key in keys)}
-    written = yaml.safe_load(files_of(run.named("busbar-control-plane@server-1").inputs["stdin"])["config"])
+    written = yaml.safe_load(files_of(stdin)["config"])
     assert written["token"] == f"{TOKEN}-busbar-control-plane-server-token"
     assert written["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token"
     assert written["etcd-s3-access-key"] == MARKS["s3AccessKey"]

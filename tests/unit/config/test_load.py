@@ -27,15 +27,11 @@ def test_text_may_arrive_as_a_number_or_a_boolean() -> None:
     assert cluster.validation.env == {"NCCL_IB_QPS_PER_CONNECTION": "2"}
 
 
-def test_the_comment_of_a_host_key_is_dropped_so_that_it_cannot_make_a_difference() -> None:
+def test_the_comment_of_a_host_key_is_dropped_and_an_ipv6_address_kept_in_its_short_form() -> None:
     data = site()
     key = data["hosts"]["workers"][0]["host_key"]
     data["hosts"]["workers"][0]["host_key"] = f"  {key}   root@gpu-1  "
     assert load(data).hosts.workers[0].host_key == key
-
-
-def test_an_ipv6_address_is_kept_in_its_short_form() -> None:
-    data = site()
     data["hosts"]["load_balancers"][0]["address"] = "2001:0db8:0000::0011"
     assert load(data).hosts.load_balancers[0].address == "2001:db8::11"
 
