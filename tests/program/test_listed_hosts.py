@@ -82,66 +82,35 @@ def test_a_state_that_the_engine_is_writing_is_read_again(up: Any, monkeypatch: 
     assert "the state of this stack cannot be read: failed to load checkpoint: EOF" in str(run.error)
 
 
-NO_WORKERS = {"hosts": without("gpu-1", "gpu-2", "gpu-3")}
 GONE = (
     f"no longer in stack {STACK}. The update would drain and uninstall what is missing there. Fix: put them "
     "back; to remove them,"
 )
-NO_OUTPUT = (
-    "and without a list every host would be removed, so nothing changes. Fix: update that stack, or name its "
-    "output"
-)
+# What the stacks have, what is asked for, and what is said.
+REFUSED: list[tuple[Stacks, dict[str, Any], str]] = [
+    *((Stacks(outputs, state()), {},
+       f"hosts_from.output: 'hosts' is not an output of stack {STACK} (it has: {', '.join(outputs) or 'none'}"
+       "), and without a list every host would be removed, so nothing changes. Fix: update that stack, or "
+       "name its output") for outputs in ({"host": HOSTS, "id": 1}, {})),
+    (Stacks({"hosts": HOSTS}, state(), secrets=("hosts",)), {},
+     f"hosts_from.output: 'hosts' is a secret of stack {STACK}, and a list of hosts has none. Fix: export it "
+     "there with pulumi.Output.unsecret"),
+    (Stacks({}, state()), {"stack": "x"},
+     'hosts_from: the outputs of stack x cannot be read: unknown stack "x". Fix: name it as `pulumi stack ls '
+     "--all` does, and check the access to its backend"),
+    (Stacks({"hosts": {**HOSTS, "version": 2}}, state()), {},
+     f"version (in stack {STACK}): 2 is not supported (supported: 1), so no host was read and nothing "
+     "changes. Fix: write version 1, or use a busbar that reads the other one"),
+    (Stacks({"hosts": without("gpu-1", "gpu-2", "gpu-3")}, state()), {},
+     f"hosts_from: gpu-1, gpu-2, gpu-3: {GONE} set hosts_from.allow_removal: true"),
+    (Stacks({"hosts": without("gpu-1", "gpu-2", "gpu-3")}, state()), {"allow_removal": True},
+     f"hosts.workers (in stack {STACK}): missing: Hosts with GPUs and HCAs."),
+    (Stacks({"hosts": without("server-2", "server-3", "gpu-2")}, state()), {"allow_removal": True},
+     f"hosts_from: server-2, server-3: {GONE} list the hosts in the stack file, below hosts, for one update"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("stacks", "given", "said"),
-    [
-        (
-            Stacks({"host": HOSTS, "id": 1}, state()),
-            {},
-            f"hosts_from.output: 'hosts' is not an output of stack {STACK} (it has: host, id), {NO_OUTPUT}",
-        ),
-        (
-            Stacks({}, state()),
-            {},
-            f"hosts_from.output: 'hosts' is not an output of stack {STACK} (it has: none), {NO_OUTPUT}",
-        ),
-        (
-            Stacks({"hosts": HOSTS}, state(), secrets=("hosts",)),
-            {},
-            f"hosts_from.output: 'hosts' is a secret of stack {STACK}, and a list of hosts has none. Fix: "
-            "export it there with pulumi.Output.unsecret",
-        ),
-        (
-            Stacks({}, state()),
-            {"stack": "x"},
-            'hosts_from: the outputs of stack x cannot be read: unknown stack "x". Fix: name it as `pulumi '
-            "stack ls --all` does, and check the access to its backend",
-        ),
-        (
-            Stacks({"hosts": {**HOSTS, "version": 2}}, state()),
-            {},
-            f"version (in stack {STACK}): 2 is not supported (supported: 1), so no host was read and nothing "
-            "changes. Fix: write version 1, or use a busbar that reads the other one",
-        ),
-        (
-            Stacks(NO_WORKERS, state()),
-            {},
-            f"hosts_from: gpu-1, gpu-2, gpu-3: {GONE} set hosts_from.allow_removal: true",
-        ),
-        (
-            Stacks(NO_WORKERS, state()),
-            {"allow_removal": True},
-            f"hosts.workers (in stack {STACK}): missing: Hosts with GPUs and HCAs.",
-        ),
-        (
-            Stacks({"hosts": without("server-2", "server-3", "gpu-2")}, state()),
-            {"allow_removal": True},
-            f"hosts_from: server-2, server-3: {GONE} list the hosts in the stack file, "
-            "below hosts, for one update",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("stacks", "given", "said"), REFUSED)
 @pytest.mark.parametrize("preview", [True, False])
 def test_a_stack_without_a_usable_list_is_refused_and_nothing_is_registered(
     up: Any, tmp_path: Path, stacks: Stacks, given: dict[str, Any], said: str, preview: bool

@@ -89,45 +89,32 @@ def test_hosts_in_the_stack_file_and_a_list_exclude_each_other(tmp_path: Path) -
 
 
 # The worst inputs, and what a user reads.
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, f"{FILE} cannot be read: No such file or directory"),
-        ('{"version": 1,\n "hosts": [}', f"{FILE} is not JSON: Expecting value: line 2 column 12 (char 26)"),
-        ("[" * 100_000, f"{FILE} is nested too deeply"),
-        ('{"version": 1, "hosts": []}', "hosts (in hosts.json): got none, expected at least 1"),
-        (
-            changed(("version",), 2),
-            "version (in hosts.json): 2 is not supported (supported: 1), so no host was read and nothing "
-            "changes. Fix: write version 1, or use a busbar that reads the other one",
-        ),
-        (
-            changed(("hosts", 3, "adress"), "10.0.0.1"),
-            "hosts[3].adress (server-2 in hosts.json): unknown key; did you mean 'address'?",
-        ),
-        (
-            changed(("hosts", 5, "role"), "controller"),
-            "hosts[5].role (gpu-1 in hosts.json): 'controller' is not a role in this stack; expected one of: "
-            "load_balancer, server, worker, nfs_server. Fix: keep a list per cluster",
-        ),
-        (
-            changed(("hosts", 6, "address"), "198.18.0.2"),
-            "hosts.workers[1].address (gpu-2 in hosts.json): '198.18.0.2' is also the address of "
-            "hosts.workers[0]. Fix: list each machine once",
-        ),
-        (
-            changed(("hosts", 4, "host_key"), "-----BEGIN OPENSSH PRIVATE KEY-----\nb3"),
-            "hosts[4].host_key (server-3 in hosts.json): (a private key) is not an ed25519 host key: "
-            "expected `ssh-ed25519` and 68 characters of base64, without a host name in front (ssh-keyscan "
-            "-t ed25519 HOST)",
-        ),
-        (
-            json.dumps({**HOSTS, "hosts": [{**host, "host_key": None} for host in HOSTS["hosts"][2:]]}),
-            "hosts.servers[0].host_key (server-1 in hosts.json): missing: The host's ed25519 host key: "
-            "`ssh-keyscan -t ed25519 ADDRESS`. (2 more like it)",
-        ),
-    ],
-)
+REFUSED: list[tuple[str | None, str]] = [
+    (None, f"{FILE} cannot be read: No such file or directory"),
+    ('{"version": 1,\n "hosts": [}', f"{FILE} is not JSON: Expecting value: line 2 column 12 (char 26)"),
+    ("[" * 100_000, f"{FILE} is nested too deeply"),
+    ('{"version": 1, "hosts": []}', "hosts (in hosts.json): got none, expected at least 1"),
+    (changed(("version",), 2),
+     "version (in hosts.json): 2 is not supported (supported: 1), so no host was read and nothing "
+     "changes. Fix: write version 1, or use a busbar that reads the other one"),
+    (changed(("hosts", 3, "adress"), "10.0.0.1"),
+     "hosts[3].adress (server-2 in hosts.json): unknown key; did you mean 'address'?"),
+    (changed(("hosts", 5, "role"), "controller"),
+     "hosts[5].role (gpu-1 in hosts.json): 'controller' is not a role in this stack; expected one of: "
+     "load_balancer, server, worker, nfs_server. Fix: keep a list per cluster"),
+    (changed(("hosts", 6, "address"), "198.18.0.2"),
+     "hosts.workers[1].address (gpu-2 in hosts.json): '198.18.0.2' is also the address of "
+     "hosts.workers[0]. Fix: list each machine once"),
+    (changed(("hosts", 4, "host_key"), "-----BEGIN OPENSSH PRIVATE KEY-----\nb3"),
+     "hosts[4].host_key (server-3 in hosts.json): (a private key) is not an ed25519 host key: expected "
+     "`ssh-ed25519` and 68 characters of base64, without a host name in front (ssh-keyscan -t ed25519 HOST)"),
+    (json.dumps({**HOSTS, "hosts": [{**host, "host_key": None} for host in HOSTS["hosts"][2:]]}),
+     "hosts.servers[0].host_key (server-1 in hosts.json): missing: The host's ed25519 host key: "
+     "`ssh-keyscan -t ed25519 ADDRESS`. (2 more like it)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED)
 def test_a_list_of_hosts_is_refused_with_the_place(tmp_path: Path, text: str | None, said: str) -> None:
     assert messages(tmp_path, text)[0] == said
 
