@@ -35,14 +35,16 @@ def test_nothing_is_made_of_a_load_balancer(run: Run) -> None:
     assert not [each for each in run.resources if "HAProxy" in each or "load-balancer" in each]
 
 
-def test_certificates_agents_kubeconfig_and_outputs_have_the_endpoint(run: Run) -> None:
+def test_certificates_agents_preflight_kubeconfig_and_outputs_have_the_endpoint(run: Run) -> None:
     assert config_of(run, "busbar-control-plane@server-2")["tls-san"][0] == "k8s.example.org"
     assert config_of(run, "busbar-worker@gpu-1")["server"] == ENDPOINT
     assert yaml.safe_load(run.outputs["kubeconfig"])["clusters"][0]["cluster"]["server"] == ENDPOINT
     assert run.outputs["api_endpoint"] == ENDPOINT
+    asked = json.loads(run.named("busbar-preflight-hosts").inputs["stdin"])
+    assert asked["api_endpoint"] == "k8s.example.org"
 
 
-def test_workers_and_operators_wait_until_it_answers(run: Run) -> None:
+def test_workers_and_operators_wait_until_it_answers_with_a_certificate_of_its_name(run: Run) -> None:
     ready = run.named("busbar-api-endpoint-ready")
     asked = json.loads(ready.inputs["stdin"])
     assert (asked["setting"], asked["deadline_seconds"]) == ("api_endpoint", 300)
@@ -50,16 +52,7 @@ def test_workers_and_operators_wait_until_it_answers(run: Run) -> None:
     assert run.waits_for(ready, run.named("busbar-control-plane-kubeconfig"))
     for later in ("busbar-worker@gpu-1", "busbar-gpu-operator-release", "busbar-control-plane-taints"):
         assert run.waits_for(run.named(later), ready), later
-
-
-def test_it_is_asked_after_all_certificates_have_its_name(run: Run) -> None:
     assert run.waits_for(run.named("busbar-api-endpoint-ready"), run.named("busbar-control-plane@server-3"))
-
-
-def test_preflight_knows_the_endpoint(run: Run) -> None:
-    assert (
-        json.loads(run.named("busbar-preflight-hosts").inputs["stdin"])["api_endpoint"] == "k8s.example.org"
-    )
 
 
 def test_servers_that_share_an_address_stand_in_place_of_load_balancers() -> None:

@@ -45,9 +45,8 @@ def test_its_node_is_cordoned_too_where_its_pool_says_so() -> None:
     cluster: dict[str, Any] = site(workers={"h100": 2})
     cluster["pools"]["h100"]["quarantine_cordon"] = True
     cluster["hosts"]["workers"][1]["quarantine"] = REASON
-    assert request(run_program(cluster, healthy(cluster)), "busbar-control-plane-taints")["cordon"] == [
-        "gpu-2"
-    ]
+    run = run_program(cluster, healthy(cluster))
+    assert request(run, "busbar-control-plane-taints")["cordon"] == ["gpu-2"]
 
 
 def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> None:

@@ -14,7 +14,7 @@ from tests.support.clusters import site
 from tests.support.host_commands import files_of
 
 K3S = {"sha256": {"amd64": "ab" * 32}}
-SERVERS = ("server-1", "server-2", "server-3")
+SERVERS, PLANE = ("server-1", "server-2", "server-3"), "busbar-control-plane-"
 
 
 def rotated(**numbers: int) -> Run:
@@ -34,47 +34,32 @@ def texts(run: Run) -> dict[str, str]:
     return {command.name: command.inputs.get("create") or "" for command in run.of_type(COMMAND)}
 
 
-def test_a_stack_that_never_rotated_has_its_commands_and_tokens_before_preflight(
-    plain: Run,
-) -> None:
+def test_a_stack_that_never_rotated_has_its_commands_and_tokens_before_preflight(plain: Run) -> None:
     assert not [name for name, text in texts(plain).items() if "ROTATE_" in text]
     tokens = [each for each in plain.custom if each.type.endswith("RandomPassword")]
-    for token in tokens:
-        assert not plain.waits_for(token, plain.named("busbar-preflight-hosts"))
-    assert plain.waits_for(
-        plain.named("busbar-preflight-hosts"), plain.named("busbar-control-plane-server-token")
-    )
+    preflight = plain.named("busbar-preflight-hosts")
+    assert not [token.name for token in tokens if plain.waits_for(token, preflight)]
+    assert plain.waits_for(preflight, plain.named("busbar-control-plane-server-token"))
 
 
 def test_rotated_certificates_change_servers_workers_and_the_kubeconfig_and_nothing_else(plain: Run) -> None:
     before, after = texts(plain), texts(rotated(certificates=2))
     changed = {name for name, text in after.items() if text != before[name]}
-    workers = {"busbar-worker@gpu-1", "busbar-worker@gpu-2"}
-    assert changed == {
-        *(f"busbar-control-plane@{name}" for name in SERVERS),
-        *workers,
-        "busbar-control-plane-kubeconfig",
-    }
+    servers = {f"busbar-control-plane@{name}" for name in SERVERS}
+    assert changed == servers | {"busbar-worker@gpu-1", "busbar-worker@gpu-2", f"{PLANE}kubeconfig"}
     assert all("ROTATE_CERTIFICATES=2" in after[name] for name in changed)
 
 
 def test_a_rotated_token_is_another_password_and_the_earlier_ones_stay_in_the_state() -> None:
     run = rotated(server_token=2, agent_token=1)
     passwords = {r.name for r in run.custom if r.type.endswith("RandomPassword")}
-    assert passwords == {
-        "busbar-control-plane-server-token",
-        "busbar-control-plane-server-token-1",
-        "busbar-control-plane-server-token-2",
-        "busbar-control-plane-agent-token",
-        "busbar-control-plane-agent-token-1",
-    }
+    names = ("server-token", "server-token-1", "server-token-2", "agent-token", "agent-token-1")
+    assert passwords == {f"{PLANE}{name}" for name in names}
     for server in SERVERS:
         config = config_of(run, f"busbar-control-plane@{server}")
-        assert config["token"].endswith(f"{TOKEN}-busbar-control-plane-server-token-2")
-        assert config["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token-1"
-    assert config_of(run, "busbar-worker@gpu-1")["token"].endswith(
-        f"{TOKEN}-busbar-control-plane-agent-token-1"
-    )
+        assert config["token"].endswith(f"{TOKEN}-{PLANE}server-token-2")
+        assert config["agent-token"] == f"{TOKEN}-{PLANE}agent-token-1"
+    assert config_of(run, "busbar-worker@gpu-1")["token"].endswith(f"{TOKEN}-{PLANE}agent-token-1")
 
 
 def test_preflight_is_told_the_id_that_the_hosts_are_marked_with(plain: Run) -> None:

@@ -137,10 +137,8 @@ def test_each_device_of_a_profile_is_mounted_from_its_own_path() -> None:
     pod = worker(mpijob.render(replace(job(), host_paths=paths)))
     volumes = {each["name"]: each["hostPath"] for each in pod["volumes"] if "hostPath" in each}
     mounts = {each["mountPath"]: volumes.get(each["name"]) for each in pod["containers"][0]["volumeMounts"]}
-    assert mounts == {
-        "/dev/shm": None,
-        **{path: {"path": path, "type": kind} for path, kind in paths.items()},
-    }
+    found = {path: {"path": path, "type": kind} for path, kind in paths.items()}
+    assert mounts == {"/dev/shm": None, **found}
 
 
 def test_a_worker_sees_no_account_and_no_services_of_its_namespace_and_ends_soon() -> None:
@@ -155,10 +153,9 @@ def test_taints_of_the_pool_are_tolerated_by_workers_and_launcher() -> None:
     taint = {"key": "team", "value": "ml", "effect": "NoExecute"}
     manifest = mpijob.render(job({"taints": [taint]}))
     for role in manifest["spec"]["mpiReplicaSpecs"].values():
-        assert {**taint, "operator": "Equal"} in role["template"]["spec"]["tolerations"]
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in role["template"][
-            "spec"
-        ]["tolerations"]
+        tolerated = role["template"]["spec"]["tolerations"]
+        assert {**taint, "operator": "Equal"} in tolerated
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in tolerated
 
 
 def test_sockets_need_no_capability() -> None:
@@ -188,9 +185,8 @@ def test_a_topology_file_is_mounted_and_named_to_nccl(tmp_path: Path) -> None:
     assert manifest["metadata"]["annotations"]["busbar/topology-sha256"] == topology.sha256
     pod = worker(mpijob.render(resolved))
     assert {"name": "topology", "configMap": {"name": topology.config_map}} in pod["volumes"]
-    assert {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True} in pod["containers"][0][
-        "volumeMounts"
-    ]
+    mount = {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
 
 
 def test_listed_hcas_are_whole_names() -> None:

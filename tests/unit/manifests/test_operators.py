@@ -147,13 +147,10 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
         assert spec.fix and spec.labels
 
 
-def test_hundreds_of_nodes_get_more_time_for_a_rollout() -> None:
+def test_hundreds_of_nodes_get_more_time_for_a_rollout_and_longer_one_node_at_a_time() -> None:
     nodes = {f"w{n}": 8 for n in range(440)}
     request = GPU_OPERATOR.wait_request(cluster().gpu_operator, "nvidia.com/gpu", nodes)
     assert request["deadline_seconds"] == 1800 + 2200
-
-
-def test_device_plugins_that_are_replaced_one_node_at_a_time_get_longer() -> None:
     site, nodes = cluster(), {f"w{n}": 8 for n in range(440)}
     gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", nodes)
     hcas = NETWORK_OPERATOR.wait_request(site.network_operator, "nvidia.com/hostdev", nodes)
