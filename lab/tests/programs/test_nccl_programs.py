@@ -18,9 +18,6 @@ from lab.paths import images
 Mpirun = Callable[..., subprocess.CompletedProcess[str]]
 
 REAL_LOG = Path(__file__).resolve().parents[4] / "shared" / "nccl_logs" / "086_h100_1n_8gpu_ring_2_17_9.log"
-ROW = re.compile(
-    r"[ \d]{12}  [ \d]{12}  .{8}  .{6}  [- \d]{6}(  [ .\de+]{7}  [ .\de+]{6}  [ .\de+]{6}  .{6}){2}"
-)
 
 
 @pytest.fixture(scope="session")
@@ -49,19 +46,12 @@ def rows(log: str) -> list[str]:
     return [line for line in log.splitlines() if re.match(r" *\d+ +\d+ +\w+ ", line)]
 
 
-def expecting(collective: str, ranks: int = 1) -> Expectation:
+def expecting(ranks: int = 1) -> Expectation:
     return Expectation(
-        nodes=2,
-        gpus_per_node=ranks,
-        rails=ranks,
-        rate_gbps=400,
-        transport="socket",
-        collectives=[collective],
-        min_bytes=1 << 16,
-        max_bytes=1 << 18,
-        step_factor=2,
+        nodes=2, gpus_per_node=ranks, rails=ranks, rate_gbps=400, transport="socket",
+        collectives=["all_reduce"], min_bytes=1 << 16, max_bytes=1 << 18, step_factor=2,
         expected_busbw_gbps=0.001,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("program", NCCL_PROGRAMS)
@@ -71,14 +61,6 @@ def test_each_program_moves_its_data_where_it_belongs(mpirun: Mpirun, program: s
     assert "# Out of bounds values : 0 OK" in done.stdout
     in_place = "N/A" if program in ("alltoall_perf", "sendrecv_perf") else "0"
     assert [(line.split()[8], line.split()[12]) for line in rows(done.stdout)] == [("0", in_place)] * 3
-
-
-@pytest.mark.parametrize("operation", ["sum", "prod", "max", "min", "avg"])
-def test_every_type_is_reduced_without_a_wrong_element(mpirun: Mpirun, operation: str) -> None:
-    done = mpirun(f"all_reduce_perf -b 40000 -e 40000 -d all -o {operation} -n 1", nodes=3)
-    table = [line.split() for line in rows(done.stdout)]
-    assert len({row[2] for row in table}) == 10
-    assert {(row[8], row[12]) for row in table} == {("0", "0")}
 
 
 def test_the_headings_are_those_of_nccl_tests_to_the_byte(mpirun: Mpirun) -> None:
@@ -92,17 +74,11 @@ def test_the_headings_are_those_of_nccl_tests_to_the_byte(mpirun: Mpirun) -> Non
     assert ours[-4:] == real[-4:]
 
 
-def test_rows_keep_their_columns_from_8_bytes_to_32_megabytes(mpirun: Mpirun) -> None:
-    table = rows(mpirun("all_reduce_perf -b 8 -e 32M -f 64 -n 1").stdout)
-    assert table
-    assert [line for line in table if not ROW.fullmatch(line)] == []
-
-
 def test_the_judge_passes_a_run_over_tcp_that_was_expected_over_tcp(mpirun: Mpirun) -> None:
     done = mpirun(
         "all_reduce_perf -b 64K -e 256K -f 2 -n 3", ranks=2, settings="-x NCCL_DEBUG=INFO --tag-output"
     )
-    verdict = judge(done.stdout.splitlines(), expecting("all_reduce", ranks=2))
+    verdict = judge(done.stdout.splitlines(), expecting(ranks=2))
     assert verdict.passed, verdict.reasons
     assert (verdict.ranks, verdict.nodes, verdict.transport) == (4, 2, "socket")
     assert verdict.simulated
@@ -119,15 +95,8 @@ chmod +x /usr/bin/late"""
     done = mpirun(
         "late all_reduce_perf -b 64K -e 256K -f 2 -n 3", settings="-x NCCL_DEBUG=INFO", prepare=late
     )
-    verdict = judge(done.stdout.splitlines(), expecting("all_reduce"))
+    verdict = judge(done.stdout.splitlines(), expecting())
     assert verdict.passed, verdict.reasons
-
-
-def test_edges_are_named_as_often_as_the_ring_has_them(mpirun: Mpirun) -> None:
-    done = mpirun("all_reduce_perf -b 64K -e 64K -n 1", ranks=2, settings="-x NCCL_DEBUG=INFO")
-    edges = sorted(re.findall(r"Channel 00/0 : (\d)\[\d\] -> (\d)\[\d\] \[(send|receive)\]", done.stdout))
-    ring = [("0", "1"), ("1", "2"), ("2", "3"), ("3", "0")]
-    assert edges == sorted((*edge, end) for edge in ring for end in ("send", "receive"))
 
 
 def test_one_spoilt_element_is_counted_and_fails_the_run(mpirun: Mpirun) -> None:
@@ -135,7 +104,7 @@ def test_one_spoilt_element_is_counted_and_fails_the_run(mpirun: Mpirun) -> None
     assert done.returncode == 7
     assert [line.split()[8] for line in rows(done.stdout)] == ["1"]
     assert "# Out of bounds values : 2 FAILED" in done.stdout
-    assert not judge(done.stdout.splitlines(), expecting("all_reduce")).passed
+    assert not judge(done.stdout.splitlines(), expecting()).passed
 
 
 def average_with_limits(mpirun: Mpirun, program: str, chosen: str = "", **limits: str) -> float:
@@ -160,18 +129,3 @@ def test_between_hosts_the_slowest_rail_decides(mpirun: Mpirun, program: str) ->
 def test_rails_are_those_that_nccl_ib_hca_chooses(mpirun: Mpirun, chosen: str, rails: int) -> None:
     found = average_with_limits(mpirun, "all_reduce_perf", chosen, mlx5_0="0.1", mlx5_1="1", mlx5_3="")
     assert 0.0005 * rails < found <= 0.001 * rails
-
-
-def test_an_interface_that_is_not_there_ends_the_run_before_it_begins(mpirun: Mpirun) -> None:
-    done = mpirun("all_reduce_perf -b 8 -e 8", nodes=1, settings="-x NCCL_SOCKET_IFNAME=nosuch")
-    assert done.returncode == 3
-    assert "NCCL_SOCKET_IFNAME=nosuch" in done.stderr
-
-
-def test_a_topology_file_that_cannot_be_read_is_admitted(mpirun: Mpirun) -> None:
-    done = mpirun(
-        "all_reduce_perf -b 8 -e 8 -n 1",
-        settings="-x NCCL_DEBUG=INFO -x NCCL_TOPO_FILE=/nowhere/topology.xml",
-    )
-    assert "NCCL_TOPO_FILE set by environment to /nowhere/topology.xml" in done.stdout
-    assert "Could not open XML topology file /nowhere/topology.xml" in done.stdout

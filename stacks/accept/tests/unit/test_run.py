@@ -379,16 +379,6 @@ def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
     assert gpus.left == []
 
 
-def test_over_tcp_a_cluster_that_busbar_did_not_make_has_no_rails_to_be_judged(
-    foreign: tuple[str, ...], tmp_path: Path
-) -> None:
-    (tmp_path / "settings.yaml").write_text("transport: socket")
-    printed = busbar("accept", "criteria", *foreign, "--settings", "settings.yaml").stdout
-    rows = {row["id"]: row for row in yaml.safe_load(printed)["rows"]}
-    assert "inventory.gpus.hcas" not in rows and "rails.gpus.slow" not in rows
-    assert rows["cabling.gpus.rails"]["required"] is False
-
-
 def test_with_a_list_of_hosts_their_logins_are_used(gpus: Gpus, tmp_path: Path) -> None:
     gpus.server = "https://k8s.example.com:6443"  # type: ignore[attr-defined]
     key = made.site_of()[0].hosts.workers[0].host_key

@@ -66,8 +66,6 @@ ERRORS = yaml.safe_load(r"""
 - ["packages: '/srv/../root' is not `os` or the absolute path", {packages: /srv/../root}]
 - ["packages: 'slurm' is not `os` or the absolute path of a folder", {packages: slurm}]
 - ["validation.image: '--help' is not an image or a file", {validation: {image: --help}}]
-- ["validation.profile: 'h100' is not a profile", {validation: {profile: h100}}]
-- ["validation.expected_busbw_gbps: 4000 GB/s is more than", {validation: {expected_busbw_gbps: 4000}}]
 - ["partitions.gpu.max_time: '99:99:99' is not `infinite` or a time as 7-00:00:00",
    {partitions: {gpu: {pools: [h100], default: true, max_time: "99:99:99"}}}]
 - ["partitions.gpu.max_time: '00:29:59' is less than the 1800 s of the measurement of pool h100",
@@ -83,7 +81,6 @@ ERRORS = yaml.safe_load(r"""
    {partitions: {a: {pools: [h100], default: true}, b: {pools: [h100], default: true}}}]
 - ["users.accounts.root: is an account of the hosts, which busbar would change or delete",
    {users: {accounts: {root: {uid: 2000}}}}]
-- ["users.accounts.slurm: is an account of the hosts", {users: {accounts: {slurm: {uid: 2000}}}}]
 - ["users.accounts.nobody: is an account of the hosts", {users: {accounts: {nobody: {uid: 2000}}}}]
 - ["users.accounts.admin: is an account of the hosts",
    {ssh: {agent: true, user: admin}, users: {accounts: {admin: {uid: 2000}}}}]

@@ -179,17 +179,6 @@ def test_a_quarantine_that_a_killed_update_has_set_ends(host: Host) -> None:
     assert [node(host, f"gpu-{number}")[0] for number in (1, 2, 3)] == [FREE] * 3
 
 
-def test_a_quarantine_drains_each_time_with_its_reason_of_now(host: Host) -> None:
-    for reason in ("RMA 7", "RMA 7", "in repair"):
-        controls(host, quarantine=f"gpu-1 {reason}\n")
-        assert node(host, "gpu-1") == ("IDLE+DRAIN", f"busbar: quarantine: {reason}")
-        if reason == "RMA 7":
-            controls(host)
-            assert node(host, "gpu-1")[0] == FREE
-    controls(host, quarantine="gpu-1 sold\n")
-    assert node(host, "gpu-1") == ("IDLE+DRAIN", "busbar: quarantine: sold")
-
-
 def test_a_node_that_others_have_set_down_is_so_after_its_quarantine_for_their_reason(host: Host) -> None:
     controls(host)
     set_node(host, "gpu-1", "DOWN", "no power [ada@2026-11-24T06:00:00]")

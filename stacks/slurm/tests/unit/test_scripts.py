@@ -270,8 +270,6 @@ SURVEYS: list[tuple[str, dict[str, str], list[str], dict[str, Any]]] = [
      ["slurm-smd-client_24.05.1-1_amd64.deb", "slurm-smd-client_24.11.5-1_amd64.deb"],
      {"available": "24.11.5-1"}),
     ("", {"CONTAINERS": "{}"}, ["enroot_4.1.2-1_amd64.deb", PYXIS], {"missing_debs": ""}),
-    ("", {"CONTAINERS": "{}"}, ["enroot-hardened_4.1.2-1_amd64.deb"],
-     {"missing_debs": "nvslurm-plugin-pyxis*.deb"}),
     ("", {"CONTAINERS": "{}"}, [], {"missing_debs": "enroot*.deb and nvslurm-plugin-pyxis*.deb"}),
     ("", {}, [], {"missing_debs": ""}),
 ]  # fmt: skip

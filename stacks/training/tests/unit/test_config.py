@@ -49,8 +49,6 @@ ERRORS = yaml.safe_load("""
 - ["proof.steps: 4 is too small: expected at least 8", {proof: {steps: 4}}]
 - ["proof.collective_timeout_seconds: 61 is too large: expected at most half of proof.deadline_seconds (120)",
    {proof: {deadline_seconds: 120, collective_timeout_seconds: 61}}]
-- ["trainer.chart: 'kubeflow-trainer' is a name, and trainer.repository is not set. Fix: set it, or give a
-    local path or an oci:// URL", {trainer: {enabled: true, chart: kubeflow-trainer}}]
 - ["trainer.deepspeed.enabled: needs Trainer. Fix: set trainer.enabled: true",
    {trainer: {deepspeed: {enabled: true}}}]
 

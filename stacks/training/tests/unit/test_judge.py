@@ -11,7 +11,6 @@ from busbar.judge.checks import JobOutcome
 from stacks.training.package.log import read_lines
 from stacks.training.package.verdict import CHECKS, Verdict, judge
 from stacks.training.tests.unit.made import (
-    CHECKPOINT_STEP,
     GIB,
     RDMA,
     SHA256,
@@ -186,11 +185,9 @@ REASONS: dict[str, Case] = {
     ),
     "took 20 ms (100.7 GB/s busbw); at the measured 390 GB/s it takes 5.16 ms. Expected at least 0.7 of the "
     "measured busbw (273 GB/s)": lambda: wrong("timing", allreduce_s=[0.02] * 5),
-    f"step {CHECKPOINT_STEP + 1} had the loss": lambda: resumed(*changed(second(), "step", loss=2.0)),
     "start 2: transport: TCP between hosts": lambda: judge(
         read_lines([*lines(first()), *lines(second(), TCP)]), expected()
     ),
-    "gdrdma: 32 of 32 edges lack /GDRDMA": lambda: verdict(nccl=RDMA.model_copy(update={"gdr": False})),
     "pod x was deleted": lambda: judge(read_lines(lines(run())), expected(), missing=("pod x was deleted",)),
 }
 

@@ -143,7 +143,6 @@ HCAS = {
     "a rail is dead, two HCAs of storage are not": (
         {("mlx5_0", 1): GOOD, ("mlx5_1", 1): BAD, ("mlx5_4", 1): GOOD, ("mlx5_5", 1): GOOD}, True,
     ),
-    "a rail is gone": ({("mlx5_0", 1): GOOD, ("mlx5_4", 1): GOOD, ("mlx5_5", 1): GOOD}, True),
     "all rails are gone": ({("mlx5_4", 1): GOOD, ("mlx5_5", 1): GOOD}, True),
     "a rail has another name": ({("mlx5_0", 1): GOOD, ("mlx5_7", 1): GOOD}, True),
     "the other port of a rail's HCA works": (

@@ -47,33 +47,3 @@ def test_it_has_the_crd_of_pytorch_jobs_and_never_that_of_the_mpi_operator() -> 
         {(each["kind"], each["metadata"]["name"]) for each in made} for made in (operator(), of_the_core)
     )
     assert not ours & theirs
-
-
-def test_controller_webhook_and_role_are_those_of_pytorch_jobs_only() -> None:
-    found = operator()
-    [deployment], [webhooks] = of_kind(found, "Deployment"), of_kind(found, "ValidatingWebhookConfiguration")
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == "controller:1"
-    assert container["args"] == [
-        "--enable-scheme=pytorchjob", "--pytorch-init-container-image=mirror/alpine:3",
-    ]  # fmt: skip
-    assert [hook["rules"][0]["resources"] for hook in webhooks["webhooks"]] == [["pytorchjobs"]]
-    [role] = of_kind(found, "ClusterRole")
-    of_kubeflow = [rule["resources"] for rule in role["rules"] if "kubeflow.org" in rule["apiGroups"]]
-    assert of_kubeflow == [["pytorchjobs"], ["pytorchjobs/finalizers"], ["pytorchjobs/status"]]
-
-
-def test_what_has_a_namespace_is_in_that_of_the_release_and_refers_to_it() -> None:
-    found, name = operator(), TRAINING_OPERATOR.namespace
-    inside = {each["kind"] for each in found if each["metadata"].get("namespace") == name}
-    assert inside == {"Deployment", "Secret", "Service", "ServiceAccount"}
-    [binding] = of_kind(found, "ClusterRoleBinding")
-    assert binding["subjects"][0]["namespace"] == name
-    [webhooks], [secret] = of_kind(found, "ValidatingWebhookConfiguration"), of_kind(found, "Secret")
-    # The controller looks for these names (cmd/training-operator.v1/main.go).
-    assert webhooks["metadata"]["name"] == "validator.training-operator.kubeflow.org"
-    [hook] = webhooks["webhooks"]
-    service = {key: hook["clientConfig"]["service"][key] for key in ("name", "namespace")}
-    assert service == {"name": "training-operator", "namespace": name}
-    assert secret["metadata"]["name"] == "training-operator-webhook-cert"
-    assert "data" not in secret, "an upgrade would overwrite the certificates"
