@@ -156,20 +156,15 @@ def named(found: Findings) -> list[tuple[str, str]]:
     return [(row.cause, row.where) for row in found.rows]
 
 
-def test_where_nothing_is_slow_all_are_healthy(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    found = site.diagnose()
-    assert (named(found), sorted(found.healthy), found.exit_code) == ([], site.names, 0)
-    values, script = site.jobs[0]
-    assert (values["partition"], values["nodes"]) == ("h100", "gpu-1,gpu-2,gpu-3,gpu-4")
-    assert "#SBATCH --exclusive\n" in script
-
-
 def test_what_is_slow_is_named_and_no_healthy_node(tmp_path: Path) -> None:
-    found = Site(tmp_path, slow={"gpu-3/2": 0.5, "alone/gpu-4": 0.5}).diagnose()
+    site = Site(tmp_path, slow={"gpu-3/2": 0.5, "alone/gpu-4": 0.5})
+    found = site.diagnose()
     expected = [("rail", "gpu-3 rail 2 (mlx5_2)"), ("NVLink inside the node", "gpu-4")]
     assert (sorted(named(found)), found.exit_code) == (sorted(expected), 1)
     assert sorted(found.healthy) == ["gpu-1", "gpu-2"]
+    values, script = site.jobs[0]
+    assert (values["partition"], values["nodes"]) == ("h100", "gpu-1,gpu-2,gpu-3,gpu-4")
+    assert "#SBATCH --exclusive\n" in script
 
 
 def test_nodes_that_start_no_jobs_or_steps_are_left_out_with_the_reason(tmp_path: Path) -> None:

@@ -200,14 +200,6 @@ def test_a_node_that_starts_no_jobs_is_named_with_slurm_s_words(states: str, is_
     assert why_unusable(None) == "not known to Slurm"
 
 
-def test_a_host_in_quarantine_is_not_measured() -> None:
-    made = slurm(pools={"lab": POOL}, hosts=compute({}, {"quarantine": "RMA"}, {}), validation=VALIDATION)
-    spec = job.measure_spec(made, "lab", facts(made, gpu_1={"hostname": "n001"}), "x")
-    assert spec["hostnames"] == {"gpu-1": "n001", "gpu-3": "gpu-3"}
-    assert [each["name"] for each in spec["hosts"]] == ["gpu-1", "gpu-3"]
-    assert spec["expectation"]["nodes"] == 2
-
-
 def test_another_text_of_the_script_makes_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
     made = slurm(pools={"lab": POOL}, validation=VALIDATION)
     before = job.measure_spec(made, "lab", facts(made), "x")

@@ -192,16 +192,11 @@ def test_nodes_of_several_partitions_are_listed_once() -> None:
     }
 
 
-def test_a_question_can_be_asked_in_a_pod_whose_last_line_is_the_error(tmp_path: Path) -> None:
+def test_the_error_of_a_question_in_a_pod_is_that_of_the_pod_and_not_of_kubectl(tmp_path: Path) -> None:
     pod = tmp_path / "pod"
-    pod.write_text('#!/bin/bash\necho "$1" >"$0.asked"\nshift 2\nexec env -i PATH="$PATH" "$@"\n')
-    pod.chmod(0o700)
-    values = {"WITHIN": f"{pod} ctl-0 --", "VERB": "read", "LOG": "/a b", "OFFSET": "4"}
-    script = scripts.packed('echo "$PAYLOAD $VERB $LOG $OFFSET ${WITHIN-}${JOB_ID-}"')
-    assert output("slurm-job", "PAYLOAD='{}'; ask_within", SCRIPT=script, **values) == "{} read /a b 4 \n"
-    assert Path(f"{pod}.asked").read_text() == "ctl-0\n"
     ends = "echo 'command terminated with exit code 1' >&2; exit 1"
     pod.write_text(f"#!/bin/sh\necho 'busbar: a: invalid gres' >&2; {ends}\n")
+    pod.chmod(0o700)
     done = run("slurm-job", "PAYLOAD='{}'; ask_within", SCRIPT="", WITHIN=str(pod))
     assert (done.returncode, done.stderr) == (1, "busbar: a: invalid gres\n")
 
@@ -220,10 +215,8 @@ def test_a_job_that_has_not_ended_is_not_submitted_again(existing: str, job: str
     assert json.loads(found) == {"job_id": job}
     assert (tmp_path / "asked").exists() == (job == "12")
     if job == "12":
-        assert (tmp_path / "asked").read_text().split() == [
-            *("sbatch", "--parsable", "--chdir=/", "--job-name=nccl-a", "--partition=p"),
-            *("--nodelist=a,b", "--nodes=2", "--output=/x"),
-        ]
+        words = (tmp_path / "asked").read_text().split()
+        assert {"--job-name=nccl-a", "--partition=p", "--nodelist=a,b", "--nodes=2", "--output=/x"} < {*words}
 
 
 REFUSES = "asked() { :; }; payload() { :; }; timeout() { echo 'error: invalid partition' >&2; return 1; }"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from stacks.training.package.trainer import deepspeed_runtime
-from stacks.training.tests.support import cluster, training, training_operator_crd
+from stacks.training.tests.support import training_operator_crd
 from tests.unit.charts.published import MPI_OPERATOR_RELEASE, complaints, published_crd
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
@@ -84,35 +82,6 @@ def test_master_and_worker_run_the_same_pod_and_a_job_of_mpirun_has_a_rank_per_g
     assert f" -np {mpi['mpiReplicaSpecs']['Worker']['replicas'] * mpi['slotsPerWorker']} " in script
 
 
-def test_the_deepspeed_example_names_the_runtime_of_a_pool_and_patches_only_jobs_that_it_has() -> None:
-    from stacks.training.package.target import targets
-
-    [target] = targets(cluster(), training()).values()
-    runtime = deepspeed_runtime(target, "deepspeed:1")
-    assert runtime is not None
-    spec = example("deepspeed.yaml")["spec"]
-    assert spec["runtimeRef"]["name"] == runtime["metadata"]["name"]
-    [patch] = spec["runtimePatches"]
-    patched = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
-    assert [each["name"] for each in patched] == [each["name"] for each in jobs]
-
-
 def test_the_readme_lists_every_example_and_no_other() -> None:
     text = (FOLDER / "README.md").read_text()
     assert [name for name in EXAMPLES if f"[{name}]({name})" not in text] == []
-
-
-@pytest.mark.parametrize(
-    ("program", "needed"),
-    [("train.py", {"torch", "typing"}), ("deepspeed_train.py", {"torch", "deepspeed"})],
-)
-def test_a_program_is_valid_and_needs_nothing_but_what_it_says(program: str, needed: set[str]) -> None:
-    tree = ast.parse((FOLDER / program).read_text())
-    imported = {
-        str(node.module if isinstance(node, ast.ImportFrom) else name.name).split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in node.names
-    }
-    assert imported == {"__future__", "os", "pathlib", "sys", *needed}
