@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from stat import S_ISDIR
 from typing import Any
 
 import pytest
@@ -83,30 +82,14 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.evidence(tmp_path_factory.mktemp("healthy"))
 
 
-def lent(good: Path, copy: Path) -> Iterator[Path]:
-    """A copy of a folder. Each test gets it whole: changes of the test before it are undone."""
-    if not copy.exists():
-        shutil.copytree(good, copy)
-    wanted, there = (
-        {path.relative_to(root): path.lstat() for path in root.rglob("*")} for root in (good, copy)
-    )
-    for path in sorted(there.keys() - wanted.keys(), reverse=True):
-        (copy / path).rmdir() if S_ISDIR(there[path].st_mode) else (copy / path).unlink()
-    for path, stat in wanted.items():
-        if S_ISDIR(stat.st_mode):
-            (copy / path).mkdir(exist_ok=True)
-        elif path not in there or any(getattr(stat, key) != getattr(there[path], key) for key in _SAME):
-            (copy / path).unlink(missing_ok=True)
-            shutil.copy2(good / path, copy / path)
-    yield copy
-
-
-_SAME = ("st_mode", "st_size", "st_mtime_ns")
+def copied(good: Path, to: Path) -> Iterator[Path]:
+    yield Path(shutil.copytree(good, to))
+    shutil.rmtree(to, ignore_errors=True)
 
 
 @pytest.fixture
-def folder(healthy: Path) -> Iterator[Path]:
-    yield from lent(healthy, healthy.with_name("folder"))
+def folder(healthy: Path, tmp_path: Path) -> Iterator[Path]:
+    yield from copied(healthy, tmp_path / "folder")
 
 
 @pytest.fixture(scope="session")
@@ -133,8 +116,8 @@ def accepted(healthy: Path) -> Path:
 
 
 @pytest.fixture
-def written(accepted: Path) -> Iterator[Path]:
-    yield from lent(accepted, accepted.with_name("written"))
+def written(accepted: Path, tmp_path: Path) -> Iterator[Path]:
+    yield from copied(accepted, tmp_path / "written")
 
 
 @pytest.fixture
