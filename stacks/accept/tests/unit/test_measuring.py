@@ -289,15 +289,6 @@ def test_the_script_tells_why_the_tool_failed_and_names_the_package_of_one_that_
     assert found["error"] == "ibnetdiscover is not installed (package infiniband-diags)"
 
 
-def test_a_file_of_one_host_is_seen_in_the_folder_and_is_cleared(tmp_path: Path) -> None:
-    assert script("mounted", tmp_path)["seen"] == ""
-    assert script("mounted", tmp_path, LEAVE="true")["seen"] == "accept-1"
-    found = script("mounted", tmp_path)
-    assert (found["seen"], found["free_bytes"] > 0, len(found["mount"].split())) == ("accept-1", True, 3)
-    assert script("clear", tmp_path) == {}
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     assert script("mounted", missing, LEAVE="true") == {"mount": "", "free_bytes": 0, "seen": ""}

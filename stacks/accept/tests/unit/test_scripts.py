@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +67,6 @@ def test_a_real_h200_without_peers_is_told_with_its_identity_and_no_nvlink(tmp_p
     uuid = "GPU-b05ba200-0000-4000-8000-000000000001"
     known = {"uuid": uuid, "serial": "1650000000001", "vbios": "96.00.A5.00.1A", "ecc": "Enabled"}
     assert (found["gpus"], found["nvlinks"], found["simulated"]) == ([known], "", "")
-
-
-def test_asked_before_a_stage_a_worker_tells_who_it_is_in_one_json_object(tmp_path: Path) -> None:
-    (tmp_path / "product_serial").write_text("SN-7\n")
-    text = scripts.text("accept/inventory").replace(
-        "\n[[ ${VERB:-} != ask ]] || begin\n", "\nset -euo pipefail\n"
-    )
-    environment = {"PATH": "/usr/bin:/bin", "VERB": "ask", "NODE_NAME": "worker-1", "DMI": str(tmp_path)}
-    done = subprocess.run(["bash", "-c", text], env=environment, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert (found["serial"], Parts(**found).identity.machine) == ("SN-7", found["machine"])
 
 
 # A GPU at its power limit, and one that is throttled by heat.

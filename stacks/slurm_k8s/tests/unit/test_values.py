@@ -310,15 +310,3 @@ def test_the_switches_of_the_workers_are_a_tree_whose_root_is_in_topology_yaml()
     for without in ([], [DOMAIN]):
         levels, made = placed(*without)
         assert levels == {} and "topology.yaml" not in made["configFiles"]
-
-
-def test_slurmctld_s_pod_is_another_one_with_and_without_a_topology() -> None:
-    def annotated(*labels: str, **config: Any) -> bool:
-        objects = rendered("1.2.1", "slurm", placed(*labels, **config)[1])
-        [controller] = kind(objects, "Controller")
-        metadata = controller["spec"]["template"].get("metadata") or {}
-        return values.HAS_TOPOLOGY in (metadata.get("annotations") or {})
-
-    assert annotated("fabric.topograph.run/tier-0")
-    assert annotated(values={"configFiles": {"topology.yaml": "[]"}})
-    assert not annotated()
