@@ -135,6 +135,7 @@ def test_trainer_makes_a_launcher_with_a_rank_per_gpu_and_the_other_nodes() -> N
 
 def test_mpirun_starts_when_every_sshd_answers_and_its_end_is_that_of_the_job() -> None:
     template = runtime(deepspeed_runtime)["spec"]["template"]["spec"]
+    assert template["network"] == {"publishNotReadyAddresses": True}
     assert template["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["launcher"]}
     node, launcher = template["replicatedJobs"]
     assert launcher["dependsOn"] == [{"name": "node", "status": "Ready"}]
