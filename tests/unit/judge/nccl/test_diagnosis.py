@@ -37,6 +37,7 @@ OTHER_FORMS = {
     "terminate called after throwing an instance of 'std::runtime_error'": "rank-failed",
     " .. worker-1 pid 41: Test failure common.cu:1012": "test-failure",
     "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic": "link-error",
+    "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_1:1 Got non-fatal async event: port error(10)": "link-error",
 }
 
 
@@ -77,6 +78,7 @@ def test_a_library_names_a_failure_in_words_of_its_own(line: str, name: str) -> 
     "line",
     [
         "worker-0:40:200 [0] transport/net_ib.cc:99 NCCL WARN NET/IB : mlx5_3:1 Got async event : LID change",
+        "worker-0:40:200 [0] NCCL WARN NET/IB : mlx5_1:1 Got non-fatal async event: port active(9)",
         "worker-0:40:40 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)",
         "command terminated with exit code 0",
     ],

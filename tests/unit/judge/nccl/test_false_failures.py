@@ -32,6 +32,15 @@ def test_a_test_that_ended_with_an_error_did_not_hang(rule: Rule) -> None:
     assert "hang" in [d.name for d in judge(started, WANT).diagnoses]
 
 
+def test_a_speed_of_the_port_that_nccl_finds_in_another_way_fails_no_log() -> None:
+    line = (
+        "worker-1:43:90 [3] misc/ibvwrap.cc:401 (wrap_ibv_query_port_speed) NCCL WARN Call to "
+        "ibv_query_port_speed failed with error Protocol not supported errno 93"
+    )
+    verdict = judge(Made().lines_with(line, "before"), WANT)
+    assert verdict.passed and [remark.text for remark in verdict.remarks] == [line]
+
+
 @BOUNDED
 @given(
     top=st.integers(3, 14), name=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
