@@ -89,8 +89,9 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     for rule, line, count in sorted(shown, key=order):
         role: Role = "other"
         if worst is not None and not found:
-            # without a failed gate, a slow network says more than what could not be judged without options
-            slow = rule.observed in SLOW and worst == "unknown"
+            # what slows a run says more than that nothing, or not all, could be judged
+            slow = rule.severity == "degraded" and not context.has_rows
+            slow = slow or (rule.observed in SLOW and worst == "unknown")
             first = rule.severity == "fatal" or slow or (line.line, line.text) in refused
             caused = rules.keys() & rule.explains or (has_echo and rule.name in warned)
             role = "first-cause" if first or caused else "other"

@@ -254,6 +254,27 @@ def test_a_warning_is_the_cause_of_what_only_says_that_something_failed(
     assert [(d.name, d.role) for d in judge(log, WANT).diagnoses][:2] == first
 
 
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("n1:81:90 [0] transport/nvls.cc:621 NCCL WARN Cuda failure 1 'invalid argument'", "nvls-multicast"),
+        (
+            "vm:30:39 [0] transport/shm.cc:590 NCCL WARN Cuda failure 217 "
+            "'peer access is not supported between these two devices'",
+            "cuda-failure",
+        ),
+        (
+            "algo-1:46:58 [0] NCCL WARN NET/OFI aws-ofi-nccl initialization failed",
+            "ofi-plugin-not-initialized",
+        ),
+        ("a3u-1:10:90 [0] NCCL INFO NET/IB : No device found.", "no-rdma-device"),
+    ],
+)
+def test_what_slows_a_run_is_the_cause_where_nothing_was_measured(line: str, name: str) -> None:
+    first = judge([line], WANT).diagnoses[0]
+    assert (first.name, first.role) == (name, "first-cause")
+
+
 def test_a_warning_is_no_cause_where_rows_were_measured_and_nothing_failed() -> None:
     assert not judge(Made(info=[WARNING]).lines(), WANT).diagnoses
 
