@@ -22,6 +22,7 @@ from busbar.judge.nccl.log.unusual import PREFIX, form
 from busbar.models import StrictModel
 
 EARLIEST = "the earliest WARN"
+SETTING = re.compile(r"\bNCCL_(?!DEBUG)[A-Z0-9_]+")
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
 COMPLETION = re.compile(
     r"Got completion (?:from peer .{0,200}?)?with (?:status=(?:\w+\()?|error )(?P<status>\d{1,3})\b"
@@ -103,12 +104,14 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     first_line = _unknown_cause(context, found[0] if found else None, warned, failed=worst == "fail")
     if first_line is None:
         return found
+    settings = " ".join(f"-e {name}" for name in sorted({*SETTING.findall(first_line.text)}))
     earliest = Diagnosis(
         name="earliest-warning",
         severity="fatal",
         meaning="NCCL said this first, and no rule knows it",
         cause=PREFIX.sub("", first_line.text),
-        next="look the text up in NCCL's sources and issues; dmesg on the host that prints it",
+        next=(f"env | grep {settings} in the job, the image and /etc/nccl.conf; " if settings else "")
+        + "look the text up in NCCL's sources and issues; dmesg on the host that prints it",
         line=first_line.line,
         evidence=first_line.text,
         role="first-cause",

@@ -255,6 +255,26 @@ def test_a_warning_is_the_cause_of_what_only_says_that_something_failed(
 
 
 @pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        (
+            "NCCL/NET (shim) mismatch enforced: NCCL_P2P_NVL_CHUNKSIZE = 524288 (expected 262144)",
+            "env | grep -e NCCL_P2P_NVL_CHUNKSIZE in the job",
+        ),
+        (
+            "NET/IB : Remote IB device is incompatible with the local [0]mlx5_0:1/RoCE. "
+            "Try selecting NICs of only one link type using NCCL_IB_HCA",
+            "env | grep -e NCCL_IB_HCA in the job",
+        ),
+        ("Fusing NET devices from different NUMA domains is not supported.", "look the text up"),
+    ],
+)
+def test_a_warning_that_no_rule_knows_leads_to_the_settings_that_it_names(text: str, step: str) -> None:
+    first = judge([f"a3u-1:10:90 [0] NCCL WARN {text}"], WANT).diagnoses[0]
+    assert first.name == "earliest-warning" and first.next.startswith(step)
+
+
+@pytest.mark.parametrize(
     ("line", "name"),
     [
         ("n1:81:90 [0] transport/nvls.cc:621 NCCL WARN Cuda failure 1 'invalid argument'", "nvls-multicast"),
