@@ -312,6 +312,9 @@ PUBLIC = {
     "NCCL WARN No algorithm/protocol nor symKernelId available for function AllReduce": "unknown-algorithm",
     "NCCL WARN Call to posix_fallocate failed : No space left on device": "shm-too-small",
     "NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported": "p2p-not-available",
+    "NCCL WARN NET/OFI Request completed with error. RC: 107. Error: Inappropriate": "libfabric-request-failed",
+    "Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)": "test-timeout",
+    "NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file": "shm-not-shared",
 }
 
 
@@ -349,6 +352,16 @@ def test_an_abort_is_an_echo_of_what_another_process_saw() -> None:
         ("rank-failed", "echo"),
     ]
     assert judge([*started(), "[w:1] Signal: Bus error (7)", timed_out], WANT).diagnoses[0].name == "crash"
+
+
+def test_a_daemon_whose_ranks_had_warned_was_started() -> None:
+    refused = (
+        "w-1:77:120 [0] NCCL WARN NET/FasTrak 2026-07-08T01:02: connect() error: 111: Connection refused"
+    )
+    ended = "ORTE was unable to reliably start one or more daemons."
+    assert "sshd of a worker is not up" in cause_of("mpi-daemons-not-started", [ended])
+    first = judge([refused, ended], WANT).diagnoses[0]
+    assert "ranks had started" in first.cause and refused in first.next
 
 
 def test_a_bus_error_is_blamed_on_shared_memory() -> None:
