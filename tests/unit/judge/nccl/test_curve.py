@@ -221,6 +221,13 @@ def test_a_message_is_too_fast_below_half_the_time_of_each_of_the_three_before_i
     assert code(small(*times)) == expected
 
 
+def test_small_messages_that_are_slower_than_larger_ones_are_a_doubt() -> None:
+    alps = (138.7, 188.4, 351.2, 653.2, 914.5, 166.0, 212.2, 316.2)  # 64 KiB to 8 MiB on two hosts, Slingshot
+    step, alone = curve(small(*alps)), curve(small(*alps[:6], 1240.0))
+    assert step is not None and (step.status, step.code) == ("unknown", LATENCY)
+    assert alone is not None and (alone.status, alone.code) == ("fail", LATENCY)
+
+
 def slowly(*busbw: str) -> Run:
     """Sizes from 1 KiB on."""
     return table([row(1024 << i, measurement(busbw=b), line=i + 1) for i, b in enumerate(busbw)])
