@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Literal
 
 from busbar.judge.nccl.checks.context import Check, Context, nvls_lost
@@ -21,6 +22,7 @@ from busbar.judge.nccl.log.records import LogLine, Rank
 from busbar.judge.nccl.log.unusual import PREFIX, form
 from busbar.models import StrictModel
 
+BY_LINE = attrgetter("line")
 EARLIEST = "the earliest WARN"
 SETTING = re.compile(r"\bNCCL_(?!DEBUG)[A-Z0-9_]+")
 SLOW: tuple[Observation, ...] = ("edges-without-gdr", "tcp-edges")
@@ -124,7 +126,7 @@ def _unknown_cause(
 ) -> LogLine | None:
     """NCCL's earliest warning or error that no rule knows, if it says more than the FIRST known failure."""
     unknown = [unusual.first for unusual in context.log.unusual if unusual.sort in ("error", "warn")]
-    line = min(unknown, key=_line, default=None)
+    line = min(unknown, key=BY_LINE, default=None)
     if not failed and context.has_rows:
         return None
     if line is None or first is None:
@@ -152,7 +154,7 @@ def _diagnosis(context: Context, known: Failure, line: LogLine, count: int, role
         if hosts and (not host or host in hosts or "" in hosts):
             cause, following = other.cause, other.next
             break
-    if first := min(context.log.evidence.warnings.values(), key=_line, default=None):
+    if first := min(context.log.evidence.warnings.values(), key=BY_LINE, default=None):
         text = f"{EARLIEST} (line {first.line}: {first.text})"
         cause, following = (said.replace(EARLIEST, text, 1) for said in (cause, following))
     meaning = ": ".join([known.meaning, *_completion(line.text)])
@@ -195,12 +197,12 @@ def _distance(rule: Failure, rules: dict[str, Failure], warned: set[str]) -> flo
 def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
     """Observations in the log that are not findings of gates."""
     log, evidence, whole = context.log, context.evidence, context.log.evidence
-    networks = sorted(evidence.networks.values(), key=_line)
+    networks = sorted(evidence.networks.values(), key=BY_LINE)
     if len(networks) > 1:
         yield "different-networks", networks[1]
     shared = [e.first for e in evidence.edges.values() if e.transport.kind == "SHM"]
     if shared and context.expectation.nvlink_gbps:
-        yield "shared-memory-edge", min(shared, key=_line)
+        yield "shared-memory-edge", min(shared, key=BY_LINE)
     if log.gap is not None:
         yield "gap-between-rows", log.gap
     if (lost := nvls_lost(whole, context.judged, context.expectation.system)) is not None:
@@ -218,10 +220,8 @@ def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
         yield "uneven-ranks", uneven
     if context.expectation.transport is not None:
         return
-    transport, edges = (
-        proven_transport(context),
-        sorted(evidence.net_edges.values(), key=lambda e: e.first.line),
-    )
+    transport = proven_transport(context)
+    edges = sorted(evidence.net_edges.values(), key=lambda e: e.first.line)
     tcp = [e.first for e in edges if e.transport.name == "Socket"]
     if not edges and "Socket" in evidence.networks and (len(evidence.hosts) > 1 or transport == "socket"):
         tcp = [evidence.networks["Socket"]]
@@ -229,10 +229,6 @@ def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
         yield "tcp-edges", tcp[0]
     elif transport == "rdma" and not any(e.transport.gdr for e in edges):
         yield "edges-without-gdr", edges[0].first
-
-
-def _line(line: LogLine) -> int:
-    return line.line
 
 
 def _uneven(listed: list[Rank]) -> LogLine | None:

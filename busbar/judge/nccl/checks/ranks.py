@@ -36,10 +36,8 @@ def ranks(context: Context) -> Check:
         return unknown("ranks.no_device_list", reason)
     problem = next(_problems(context), None)
     if problem is None:
-        enforced = (
-            "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
-        )
-        reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{enforced}"
+        own = "" if context.nodes_given else " by the log's own device list (pass --expect-nodes to enforce)"
+        reason = f"{counted(context.ranks, 'rank')} on {counted(context.nodes, 'host')}{own}"
         return passed("ranks.complete", reason, context.judged[0].preamble.ranks[-1].at)
     names = {r.host for r in context.listed}
     counted_nodes = max((nodes for _, nodes in context.evidence.counts), default=0)
