@@ -124,12 +124,11 @@ def _end(rows: list[Row], values: list[float], name: str) -> Iterator[Check]:
 
 def _latencies(rows: list[Row], times: list[float], name: str) -> Iterator[Check]:
     """Check the latencies. The first rows warm up and are slower, so nothing is compared with them."""
-    sizes = [row.size for row in rows]
     for i in range(NEIGHBOURS + 1, len(rows)):
         least = min(times[i - NEIGHBOURS : i])
         if times[i] < TOO_FAST * least:
             before = f"the {NEIGHBOURS} smaller messages before it ({duration(least)} at least)"
-            at = f"{name} at {exact(sizes[i])}: {duration(times[i])}"
+            at = f"{name} at {exact(rows[i].size)}: {duration(times[i])}"
             reason = f"{at}, less than half of the time of {before}"
             # where the next size is fast as well, the smaller messages are slow (another protocol)
             found = unknown if any(time < least for time in times[i + 1 : i + 2]) else failed

@@ -191,9 +191,10 @@ NAME = "NCCL "
 WORDS = ("NCCL INFO ", "NCCL WARN ", "NCCL ATTN ", "NCCL ERROR ", "NCCL TRACE ", "NCCL CALL ", "NCCL DIAG ")
 # (ncclIbGetDevices): a function, in front of WARN since 2.30.7; 12.345678: the time of a TRACE
 _BETWEEN = r"(?:(?:\([\w:~<>,]{1,200}\)|\d+\.\d+) )?"
+_PLACE = r"(?:(?:\S+|\w[\w:~<>*& ]{0,150}\([\w:~<>,*& ]{0,200}\)):\d+ )?"  # net.cc:12, or int f(fid_cq*):46
 BEFORE = _ascii(
     r"(?:(?<![\w.\-])[.\-]*(?P<host>\w[\w.\-]*):(?P<pid>\d+)(?::\d+)? \[-?\d*\] )?"
-    rf"(?<!\S)(?:\[?\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?{_BETWEEN}(?:\S+:\d+ )?{_BETWEEN}\Z"
+    rf"(?<!\S)(?:\[?\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\]? )?{_BETWEEN}{_PLACE}{_BETWEEN}\Z"
 )
 LONGEST = 400  # host, process, time and source file fit into this
 

@@ -74,7 +74,14 @@ def test_the_lines_of_a_trace_change_nothing(head: str, text: str, stage: Stage)
 
 
 @pytest.mark.parametrize(
-    "where", ["init.cc:99 (ncclInit) ", "init.cc:99 ", "", "[2026-05-05 06:16:47] x.cc:7 (f<int>) "]
+    "where",
+    [
+        "init.cc:99 (ncclInit) ",
+        "init.cc:99 ",
+        "",
+        "[2026-05-05 06:16:47] x.cc:7 (f<int>) ",
+        "int cm_req_handle_error_entry(nccl_net_ofi_context_t*, fid_cq*, fi_cq_err_entry*, uint16_t):46 ",
+    ],
 )
 def test_the_time_and_function_before_a_warning_hide_no_process(where: str) -> None:
     head = f"{PROCESS}{where}NCCL WARN "
