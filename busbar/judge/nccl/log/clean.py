@@ -22,7 +22,7 @@ STATE = re.compile(
 NUMBER = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?%?|N/A|-?nan|-?inf)"
 # the beginning of a line of nccl-tests or NCCL: a comment, a row or the rest of one, a message
 PROGRAM = (
-    r"#|\d+\s+\d+\s+[a-z]|[\w.\-]+:\d+:\d+ \[|NCCL (?:version|INFO|WARN)"
+    r"#|\d+\s+\d+\s+[a-z]|[\w.\-]+:\d+:\d+ (?:\[|NCCL )|NCCL (?:version|INFO|WARN)"
     rf"|{NUMBER}(?:\s+{NUMBER}){{3,17}}\s*$"
 )
 BEGINS = re.compile(rf"\s*(?:{PROGRAM})")

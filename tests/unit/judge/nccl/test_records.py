@@ -86,6 +86,12 @@ def test_csv_is_named_and_gives_no_verdict(wrap: Wrap) -> None:
     assert verdict.check("source").reason == "the log is CSV, which is not read"
 
 
+def test_a_call_of_a_trace_that_another_message_interrupts_is_no_csv() -> None:
+    call = "gdr116:67599:67599 NCCL CALL ncclAllGather(7fbb5e000000,0,7,0x5f9d550eb"
+    line = f"{call}gdr116:67600:67600 [1] NCCL INFO AllGather: opCount 5"
+    assert "CSV" not in judge([*HEALTHY, line], WANT).check("source").reason
+
+
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_log_in_unknown_records_is_unknown_and_not_damaged(name: str) -> None:
     verdict = judge([UNKNOWN[name](line) for line in HEALTHY], WANT)
