@@ -312,7 +312,7 @@ PUBLIC = {
     "NCCL WARN No algorithm/protocol nor symKernelId available for function AllReduce": "unknown-algorithm",
     "NCCL WARN Call to posix_fallocate failed : No space left on device": "shm-too-small",
     "NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported": "p2p-not-available",
-    "NCCL WARN NET/OFI Request completed with error. RC: 107. Error: Inappropriate": "libfabric-request-failed",
+    "NCCL WARN NET/OFI Request completed with error. RC: 107. Error: Bad": "libfabric-request-failed",
     "Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)": "test-timeout",
     "NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file": "shm-not-shared",
 }
