@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
@@ -84,7 +83,7 @@ class Expectation(StrictModel):
         shape = {"nodes": self.nodes or nodes, "gpus_per_node": self.gpus_per_node or gpus_per_node}
         return self.model_copy(update={**shape, "gpu": known})
 
-    @cached_property
+    @property
     def system(self) -> System | None:
         """The system, or None where nodes or GPUs per node are not known."""
         if self.nodes is None or self.gpus_per_node is None:

@@ -338,3 +338,10 @@ def test_every_profile_says_where_it_is_from_and_asks_for_evidence() -> None:
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(profiles.UnknownProfileError, match="h100-ib-8x400"):
         Expectation(profile="h1000")
+
+
+def test_a_copy_is_about_its_own_nodes_whatever_was_asked_of_the_first() -> None:
+    first = Expectation(rails=8, rate_gbps=400)
+    assert first.system is None
+    system = first.with_nodes(2, 8, "H100").system
+    assert system and (system.nodes, system.gpu) == (2, "H100")
