@@ -375,7 +375,7 @@ def test_without_an_answer_of_the_api_every_node_waits(host: Box) -> None:
 def test_a_step_that_still_runs_ends_before_the_next_one(host: Box) -> None:
     host.write("step", "none\n")
     call = """
-    env BUSBAR_SCRIPT=k3s-restore-0123 setsid sleep 60 &
+    setsid env BUSBAR_SCRIPT=k3s-restore-0123 sleep 60 &
     earlier=$!
     poll 10 is_a_step "$earlier"
     echo "$earlier" >"$STEP_FILE"
