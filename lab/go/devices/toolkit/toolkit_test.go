@@ -4,8 +4,10 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -42,6 +44,8 @@ func TestAHostWithoutContainerdIsAnError(t *testing.T) {
 // agent is a process that ends by the signal; what it ended with comes out of the channel.
 func containerd(t *testing.T) (pid string, ended <-chan struct{}) {
 	t.Helper()
+	// Under nohup every child would ignore the signal.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	process := exec.Command("sleep", "60")
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
