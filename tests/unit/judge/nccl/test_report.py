@@ -24,7 +24,6 @@ from tests.unit.judge.nccl.reading import verdict_of
 
 ORIGIN = Origin("launcher.log", 1_700_000_000.0, "busbar nccl check launcher.log")
 LIMIT = re.compile(r'<polyline class="limit" points="([\d.]+),[\d.]+ ([\d.]+),[\d.]+"')
-DOT = re.compile(r'<circle class="onedot" cx="([\d.]+)" cy="([\d.]+)"')
 
 
 def made(*, low: int = 2**20, high: int = 2**33, peak: float = 390.0) -> Verdict:
