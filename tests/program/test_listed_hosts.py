@@ -86,7 +86,7 @@ GONE = (
     f"no longer in stack {STACK}. The update would drain and uninstall what is missing there. Fix: put them "
     "back; to remove them,"
 )
-# What the stacks have, what is asked for, and what is said.
+# Each row: the outputs and states of the stacks, the configuration, and the printed error.
 REFUSED: list[tuple[Stacks, dict[str, Any], str]] = [
     *((Stacks(outputs, state()), {},
        f"hosts_from.output: 'hosts' is not an output of stack {STACK} (it has: {', '.join(outputs) or 'none'}"

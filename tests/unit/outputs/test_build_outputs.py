@@ -1,4 +1,4 @@
-"""What a stack exports, the JSON Schema of its details, and when its gate fails the update."""
+"""A stack exports its outputs with details that fit their JSON Schema, and its gate fails the update."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ CHECKED_IN = Path(__file__).resolve().parents[3] / "schema" / "details.schema.js
 
 
 def details(verdict: dict[str, Any]) -> Any:
-    """As a program without busbar reads it."""
+    """Read it as a program without busbar does."""
     built = build_outputs(
         load(site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"})),
         versions={},

@@ -1,6 +1,6 @@
-"""What the engine says, and what to do about it; the texts are those of Pulumi 3.259.
+"""Errors of the engine get a readable text and a fix. The texts are those of Pulumi 3.259.
 
-Those that an engine without hosts can say are made in tests/engine/test_engine_texts.py.
+tests/engine/test_engine_texts.py has the real engine print those that need no hosts.
 """
 
 from __future__ import annotations

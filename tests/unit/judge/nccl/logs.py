@@ -12,7 +12,7 @@ from tests.unit.judge.nccl.made.lines import Line
 from tests.unit.judge.nccl.made.nccl_tests import Printer
 from tests.unit.judge.nccl.made.spec import Hosts, Nccl, Program
 
-# What such a log passes.
+# A log of this system passes with it.
 WANT = Expectation(profile="h100-ib-8x400", nodes=2)
 
 

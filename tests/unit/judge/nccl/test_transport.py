@@ -1,4 +1,4 @@
-"""What the transport between hosts is, on every edge, and its use of GPUDirect RDMA, rails, SHARP, NVLink."""
+"""The transport between hosts is proven on every edge, with GPUDirect RDMA, rails, SHARP and NVLink."""
 
 from __future__ import annotations
 

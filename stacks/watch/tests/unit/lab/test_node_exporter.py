@@ -49,7 +49,7 @@ def hca(sysfs: Path, name: str) -> Path:
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """Where node_exporter answers for a /sys with an HCA, with the arguments of busbar-rails."""
+    """The address of a node_exporter for a /sys with an HCA, started with the arguments of busbar-rails."""
     hca(tmp_path, "mlx5_0")
     if not shutil.which("apt-get"):
         pytest.skip("there is no apt-get to fetch Debian's package prometheus-node-exporter")
