@@ -63,7 +63,7 @@ from busbar.config.types import (
     repository_of,
 )
 from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.expected.profiles import Profile
+from busbar.judge.nccl.expected.profiles import Algorithm, Profile, Transport
 from busbar.models import ConfigModel
 
 if TYPE_CHECKING:
@@ -268,8 +268,6 @@ class NfsServer(ConfigModel):
 
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast"]
-Transport = Literal["gpudirect-rdma", "rdma", "socket"]
-Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
 DEFAULT_TRANSPORT: Transport = "gpudirect-rdma"
 
 
@@ -731,7 +729,7 @@ class K3s(ConfigModel):
     snapshots: Snapshots = Snapshots()
     """Snapshots of etcd."""
     rotate: Rotate = Rotate()
-    """Rotation of certificates, keys and tokens, by numbers that only rise."""
+    """Rotation of certificates and tokens, by numbers that only rise."""
 
 
 def arguments_of(config: Mapping[str, Any], key: str) -> list[str]:
@@ -886,11 +884,8 @@ class Removal(ConfigModel):
 
 
 class Cluster(MeasuredCluster[Pool, Validation]):
-    """One cluster: hosts, software, and the bandwidth that it must reach.
-
-    Use `busbar.config.load`, which also runs the checks across sections (duplicate addresses, an even number
-    of servers, version sets); constructing the model directly checks each value on its own only.
-    """
+    """One cluster: hosts, software, and the bandwidth that it must reach. Loaded by `busbar.config.load`,
+    which also checks what no value can say alone, such as that each address is listed once."""
 
     name: DnsLabel
     """Name of the cluster."""

@@ -17,7 +17,7 @@ from busbar.models import StrictModel, parse_yaml
 
 Transport = Literal["gpudirect-rdma", "rdma", "socket"]
 Fabric = Literal["infiniband", "roce"]
-Algorithm = Literal["ring", "tree", "nvls", "sharp", "auto"]
+Algorithm = Literal["auto", "ring", "tree", "nvls", "sharp"]
 # of every profile: without these NCCL prints no transport line, and no evidence is never a pass
 EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV"}
 
