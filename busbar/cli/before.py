@@ -157,25 +157,26 @@ def check_config(stack: Stack, project: Project = None) -> None:
     below = sorted(folder.glob(f"*/Pulumi.{stack.rpartition('/')[2]}.yaml")) if folder else []
     projects = {path: stackfile.project_name(path.parent) or "" for path in below}
     found = {path: known for path, name in projects.items() if (known := of_project([name]))}
+    checked: dict[Path, Capability | None] = {}
     try:
         path = find_file(stack, project)
-        checked: dict[Path, Capability | None] = {path: capability_of(path), **found}
+        checked[path] = capability_of(path)
     except stackfile.NoStackFileError:
         if not found:
             raise
-        checked = {**found}
     wrong = []
-    for path, capability in checked.items():
+    for path, capability in {**checked, **found}.items():
+        file = f"{path.parent.name}/{path.name}" if path in found else path.name
         try:
-            check(path, capability)
+            check(path, capability, file)
         except ConfigError as error:
-            wrong.append(show_findings(path, error.findings))
+            wrong.append(show_findings(path, error.findings, file))
     if wrong:
         fail("; ".join(wrong), USAGE)
 
 
-def check(path: Path, capability: Capability | None) -> None:
-    """Print a summary of a stack file, and its warnings. Raises ConfigError."""
+def check(path: Path, capability: Capability | None, file: str) -> None:
+    """Print a summary of a stack file, shown as `file`, and its warnings. Raises ConfigError."""
     from busbar.config import stackfile, untested_versions, warnings
     from busbar.config.engine_yaml import located
 
@@ -184,8 +185,8 @@ def check(path: Path, capability: Capability | None) -> None:
     else:
         cluster = stackfile.read(path).cluster()
         lines, found = describe(cluster), [*untested_versions(cluster), *warnings(cluster)]
-    typer.echo("\n".join([f"OK  {path.name}", *(f"    {line}" for line in lines)]))
-    for note in located(path, found):
+    typer.echo("\n".join([f"OK  {file}", *(f"    {line}" for line in lines)]))
+    for note in located(path, found, file):
         typer.echo(f"    warning: {note}")
 
 

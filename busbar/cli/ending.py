@@ -87,7 +87,7 @@ def _known(error: BaseException) -> Iterator[tuple[str, int]]:
     if isinstance(error, USAGE_ERROR):
         yield _usage(error), USAGE
     elif isinstance(error, Misuse) and hasattr(error, "findings") and OPENED:
-        yield show_findings(OPENED[0], error.findings), USAGE
+        yield show_findings(OPENED[0], error.findings, OPENED[0].name), USAGE
     elif (code := getattr(error, "exit_code", None)) is not None:
         text, fix = str(error), getattr(error, "fix", "")
         yield text if str(fix) in text else with_fix(text, fix), code
@@ -115,10 +115,10 @@ def _usage(error: Any) -> str:
     return f"{text}{'' if text.endswith('?') else '.'} Fix: see {error.ctx.command_path} --help"
 
 
-def show_findings(path: Path, findings: Sequence[Any]) -> str:
-    """Print the findings of a stack file on stdout, with their places; the line for stderr."""
+def show_findings(path: Path, findings: Sequence[Any], file: str) -> str:
+    """Print the findings of a stack file, shown as `file`, on stdout; returns the line for stderr."""
     from busbar.config.engine_yaml import located
 
-    for finding in located(path, findings):
+    for finding in located(path, findings, file):
         typer.echo(finding)
-    return f"{path.name}: {counted(len(findings), 'error')}; no changes made"
+    return f"{file}: {counted(len(findings), 'error')}; no changes made"

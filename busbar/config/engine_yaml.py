@@ -110,11 +110,13 @@ def _where(error: YAMLError) -> str:
 _SAME_CAUSE = 3
 
 
-def located(path: Path, findings: Iterable[Finding]) -> list[str]:
+def located(path: Path, findings: Iterable[Finding], file: str) -> list[str]:
     """Each finding as `<file>:<line> <path> (<host>): <text>`, those of one cause as one.
 
-    A finding whose path is not in the file has the line of the innermost object that is there.
+    A finding whose path is not in the file has the line of the innermost object that is there. A finding
+    about the file itself has its name as its path. `file`: the name that is shown.
     """
+    findings = [replace(each, path=(file,)) if each.path == (path.name,) else each for each in findings]
     try:
         document = compose(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, NotYaml):
@@ -123,8 +125,8 @@ def located(path: Path, findings: Iterable[Finding]) -> list[str]:
     for each in findings:
         path_of_all = tuple("" if isinstance(part, int) else part for part in each.path)
         cause = replace(each, path=path_of_all, origin="")
-        groups.setdefault(cause, []).append(_located(path.name, document, each))
-    return [text for group in groups.values() for text in _as_one(path.name, group)]
+        groups.setdefault(cause, []).append(_located(file, document, each))
+    return [text for group in groups.values() for text in _as_one(file, group)]
 
 
 def _as_one(file: str, group: list[tuple[int, str]]) -> list[str]:

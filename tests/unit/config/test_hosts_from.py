@@ -47,7 +47,7 @@ def messages(folder: Path, text: str | None, **given: Any) -> list[str]:
     file = stack_file(folder, text, **(given or {"file": "hosts.json"}))
     with pytest.raises(ConfigError) as refused:
         file.cluster()
-    return located(file.path, refused.value.findings)
+    return located(file.path, refused.value.findings, file.path.name)
 
 
 def changed(place: tuple[Any, ...], value: Any) -> str:

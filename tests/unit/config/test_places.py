@@ -57,14 +57,14 @@ def file(tmp_path: Path) -> Path:
 def test_a_finding_has_the_line_of_its_value_or_of_what_is_around_it(
     file: Path, path: tuple[int | str, ...], line: int, place: str
 ) -> None:
-    assert located(file, [Finding(path, "is wrong", "repair it", "'x'")]) == [
+    assert located(file, [Finding(path, "is wrong", "repair it", "'x'")], file.name) == [
         f"Pulumi.mysite.yaml:{line} {place}: 'x' is wrong. Fix: repair it"
     ]
 
 
 def test_findings_of_one_cause_are_one(file: Path) -> None:
     findings = [Finding(("hosts", "workers", i, "pool"), "is not in pools", found="'big'") for i in range(4)]
-    assert located(file, [Finding(("name",), "is empty"), *findings]) == [
+    assert located(file, [Finding(("name",), "is empty"), *findings], file.name) == [
         "Pulumi.mysite.yaml:5 name: is empty",
         "Pulumi.mysite.yaml:8 hosts.workers[0] (a100-1).pool: 'big' is not in pools (3 more like it: "
         "lines 11, 13, 15)",
@@ -72,11 +72,12 @@ def test_findings_of_one_cause_are_one(file: Path) -> None:
 
 
 def test_two_findings_of_one_cause_are_both_printed(file: Path) -> None:
-    assert len(located(file, [Finding(("hosts", "workers", i, "pool"), "wrong") for i in range(2)])) == 2
+    findings = [Finding(("hosts", "workers", i, "pool"), "wrong") for i in range(2)]
+    assert len(located(file, findings, file.name)) == 2
 
 
 @pytest.mark.parametrize("text", ["a: [", "\0", "- 1", ""])
 def test_a_file_that_is_no_stack_file_leaves_the_findings_as_they_are(tmp_path: Path, text: str) -> None:
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text(text)
-    assert located(file, [Finding(("Pulumi.x.yaml",), "is not YAML")]) == ["Pulumi.x.yaml: is not YAML"]
+    assert located(file, [Finding(("Pulumi.x.yaml",), "is wrong")], "a/x.yaml") == ["a/x.yaml: is wrong"]

@@ -161,10 +161,16 @@ def test_of_a_site_each_project_s_file_is_checked(tmp_path: Path, monkeypatch: p
     (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
     monkeypatch.chdir(tmp_path)
     only = busbar("check-config", "prod")
-    assert (only.exit_code, only.stdout.splitlines()[0]) == (0, "OK  Pulumi.prod.yaml"), only.output
+    # All these files have one name, so that of a project below is shown with its folder.
+    assert (only.exit_code, only.stdout.splitlines()[0]) == (0, "OK  training/Pulumi.prod.yaml"), only.output
     assert "cluster organization/busbar/prod" in only.stdout
     stack(tmp_path, {"config": {"busbar:cluster": site(servers=2)}})
     both = busbar("check-config", "prod")
     assert both.exit_code == 64
     assert "Pulumi.prod.yaml: 1 error; no changes made" in both.stderr
     assert "cluster organization/busbar/prod" in both.stdout
+    for text, line in (("a: [", ": is not valid YAML"), ("config:\n  busbar-training:training: {}\n", ":2 ")):
+        stack(tmp_path / "training", text)
+        wrong = busbar("check-config", "prod")
+        assert f"\ntraining/Pulumi.prod.yaml{line}" in wrong.stdout
+        assert "; training/Pulumi.prod.yaml: 1 error" in wrong.stderr
