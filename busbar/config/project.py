@@ -88,7 +88,7 @@ def _beside(cluster: Cluster, secret_keys: Collection[str], root: Path | None) -
     yield from files.without_checksum(cluster.k3s, root)
 
 
-CLUSTER = ProjectConfig(
+load = ProjectConfig(
     project=PROJECT,
     key=KEY,
     model=Cluster,
@@ -97,5 +97,4 @@ CLUSTER = ProjectConfig(
     checks_beside=_beside,
     refused=stackfile.secrets_in,
     secrets=SECRETS,
-)
-load = CLUSTER.load
+).load

@@ -1,6 +1,6 @@
 """The stack outputs: the contract between a busbar stack and the programs that use its cluster."""
 
-from busbar.outputs.build import CLUSTER, FOLLOW_UP, GATE, build_measured, build_outputs
+from busbar.outputs.build import CLUSTER_GATE, FOLLOW_UP, GATE_FAILED, build_measured, build_outputs
 from busbar.outputs.contract import (
     CONTRACT_VERSION,
     NAMES,
@@ -14,10 +14,10 @@ from busbar.outputs.contract import (
 )
 
 __all__ = [
-    "CLUSTER",
+    "CLUSTER_GATE",
     "CONTRACT_VERSION",
     "FOLLOW_UP",
-    "GATE",
+    "GATE_FAILED",
     "NAMES",
     "ClusterOutputs",
     "ContractError",

@@ -19,9 +19,9 @@ from busbar.text import listed
 
 FOLLOW_UP = "[follow-up]"
 """Marks an error that only reports that another one occurred; `busbar up` shows the other one alone."""
-GATE = "[gate]"
+GATE_FAILED = "[gate]"
 """Marks the error of an update that failed by its outputs; `busbar up` shows the reasons in the outputs."""
-CLUSTER = Gate(
+CLUSTER_GATE = Gate(
     "contract_version", "nccl_passed", "nccl_reasons", "NCCL validation failed", "validation.run",
     "busbar.outputs.summary",
 )  # fmt: skip

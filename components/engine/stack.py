@@ -293,7 +293,7 @@ async def fail_unless_passed(
     built: pulumi.Output[dict[str, Any]],
     *,
     enforce: bool,
-    gate: Callable[..., str | None] = outputs.CLUSTER.refusal,
+    gate: Callable[..., str | None] = outputs.CLUSTER_GATE.refusal,
 ) -> None:
     """Raise pulumi.RunError with the reasons if the gate does not pass. The outputs are kept nevertheless.
 
@@ -305,7 +305,7 @@ async def fail_unless_passed(
     if reason is None:
         return
     if not pulumi.runtime.is_dry_run():
-        raise pulumi.RunError(f"{reason} {outputs.GATE}")
+        raise pulumi.RunError(f"{reason} {outputs.GATE_FAILED}")
     pulumi.warn(reason)
 
 

@@ -35,7 +35,7 @@ PROGRAM = """
     import pulumi
     from pulumi import dynamic
 
-    from busbar.outputs import GATE
+    from busbar.outputs import GATE_FAILED
     from busbar.components.engine.stack import export_all
 
     class Provider(dynamic.ResourceProvider):
@@ -86,7 +86,7 @@ PROGRAM = """
         pulumi.export("cluster_name", "tiny")
         pulumi.export("nccl_passed", False)
         pulumi.export("nccl_reasons", ["busbw: 1 GB/s, expected 400 GB/s"])
-        raise pulumi.RunError(f"failed {GATE}" if config.get("gate") == "1" else "the Node is not Ready")
+        raise pulumi.RunError(f"failed {GATE_FAILED}" if config.get("gate") == "1" else "Node not Ready")
 """
 
 
@@ -337,7 +337,7 @@ def test_an_update_that_fails_for_another_reason_than_its_failed_gate_says_that_
     site.configure(word="three", gate="another")
     done = site.busbar("up", "dev", "--yes", "--skip-preview")
     assert done.code == 1, done.text
-    assert done.lines[-3:-1] == ["error: busbar up dev failed", "the Node is not Ready"], done.text
+    assert done.lines[-3:-1] == ["error: busbar up dev failed", "Node not Ready"], done.text
 
 
 def test_a_preview_names_the_deletions_that_a_failed_update_did_not_get_to(site: Site) -> None:

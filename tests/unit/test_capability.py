@@ -13,7 +13,7 @@ from busbar import capability
 from busbar.capability import capabilities
 from busbar.cli.main import build
 from busbar.cli.stack.report import gate_of
-from busbar.outputs import CLUSTER
+from busbar.outputs import CLUSTER_GATE
 
 PROJECT = Path(__file__).parents[2]
 USES = ("commands", "config", "operations", "measure", "changed", "drains", "nodes", "ready", "jobs", "judge")
@@ -80,7 +80,7 @@ def test_the_core_names_none_of_them() -> None:
 
 
 def test_each_has_a_gate_of_its_own() -> None:
-    gates = [CLUSTER, *(each.gate for each in capabilities() if each.gate)]
+    gates = [CLUSTER_GATE, *(each.gate for each in capabilities() if each.gate)]
     assert [gate_of({gate.version: 1}) for gate in gates] == gates
 
 

@@ -26,7 +26,7 @@ from busbar.helm import drift
 from busbar.helm.drift import Difference
 from busbar.kube.client import RestApi
 from busbar.operations import removal
-from busbar.outputs import CLUSTER, GATE
+from busbar.outputs import CLUSTER_GATE, GATE_FAILED
 from busbar.text import listed
 
 _SHOWN_STEPS = 10
@@ -199,7 +199,7 @@ def _after_up(
     wrote = rows.outputs_written or not failure
     if wrote:
         report.keep_outputs(outputs, s.target.folder)
-    if outputs.gate == CLUSTER and (kubeconfig := outputs.values.get(report.KUBECONFIG)):
+    if outputs.gate == CLUSTER_GATE and (kubeconfig := outputs.values.get(report.KUBECONFIG)):
         notify(lambda: RestApi(kubeconfig), s.say, outputs.values)
     if wrote:
         s.title("" if outputs.gate else "outputs")
@@ -219,7 +219,7 @@ def _after_up(
     if not failure:
         return _half_changed(s, rows.not_repeated) if rows.not_repeated else DONE
     gate = outputs.failed_gate
-    if gate and rows.outputs_written and any(GATE in error for error in rows.errors):
+    if gate and rows.outputs_written and any(GATE_FAILED in error for error in rows.errors):
         return _gate_failed(s, outputs, gate)
     return s.fail_half_way(rows, failure)
 

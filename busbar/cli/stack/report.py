@@ -26,7 +26,7 @@ from busbar.kube import nodes
 from busbar.kube.client import ApiError, RestApi
 from busbar.operations import removal
 from busbar.operations.verify import drained
-from busbar.outputs import CLUSTER
+from busbar.outputs import CLUSTER_GATE
 from busbar.text import ago
 from busbar.writing import write_whole
 
@@ -65,7 +65,7 @@ class Outputs:
 
 def gate_of(outputs: Mapping[str, Any]) -> Gate | None:
     """The gate of the project to which the outputs belong; None for an unknown project."""
-    gates = (CLUSTER, *(each.gate for each in capabilities() if each.gate))
+    gates = (CLUSTER_GATE, *(each.gate for each in capabilities() if each.gate))
     return next((gate for gate in gates if gate.version in outputs), None)
 
 
@@ -184,7 +184,7 @@ def show_uncleaned(console: Console, state: Snapshot, target: Target) -> None:
 
 def has_hosts(gate: Gate) -> bool:
     """True if a project with this gate has hosts of its own."""
-    return gate == CLUSTER or any(each.gate == gate and each.operations for each in capabilities())
+    return gate == CLUSTER_GATE or any(each.gate == gate and each.operations for each in capabilities())
 
 
 def unchanged(gate: Gate, target: Target) -> str:

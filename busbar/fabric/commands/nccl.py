@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from busbar.kube.client import RestApi
 
 
-CLUSTER = "The cluster"
 EXAMPLES = (
     "busbar nccl run --dry-run",
     "busbar nccl run --nodes gpu-1,gpu-2 --profile h100-ib-8x400",
     "busbar nccl run --nodes pool=h100 --gpus 8 --hca nvidia.com/hostdev=8 --profile h100-ib-8x400",
 )
-cluster = partial(option.value, CLUSTER)
+cluster = partial(option.value, "The cluster")
 Kubeconfig = Annotated[Path, cluster("FILE", "The kubeconfig, one file.", envvar="KUBECONFIG")]
 Context = Annotated[str | None, cluster("NAME", "Context in the kubeconfig; default: the current one.")]
 DEFAULT_KUBECONFIG = Path("~/.kube/config")

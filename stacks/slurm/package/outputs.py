@@ -83,7 +83,7 @@ def as_core(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def gate(outputs: Mapping[str, Any], *, enforce: bool) -> str | None:
     """Why `pulumi up` has to fail, as a text for the terminal; None if it may succeed."""
-    return core.CLUSTER.refusal(as_core(outputs), enforce=enforce)
+    return core.CLUSTER_GATE.refusal(as_core(outputs), enforce=enforce)
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:

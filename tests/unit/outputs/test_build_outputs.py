@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from busbar.config import load
-from busbar.outputs import CLUSTER, ClusterOutputs, build_outputs
+from busbar.outputs import CLUSTER_GATE, ClusterOutputs, build_outputs
 from busbar.outputs.contract import details_schema, summarize
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing, unknown
@@ -98,7 +98,7 @@ def test_anything_but_a_plain_pass_is_not_a_pass_and_says_why(verdict: Any, reas
 
 
 def test_an_update_without_any_outputs_fails() -> None:
-    assert CLUSTER.refusal({}, enforce=True) is not None
+    assert CLUSTER_GATE.refusal({}, enforce=True) is not None
 
 
 CHECKED_IN = Path(__file__).resolve().parents[3] / "schema" / "details.schema.json"

@@ -13,7 +13,7 @@ from busbar.cli.stack.report import next_run
 from busbar.config import stackfile
 from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of
-from busbar.outputs import CLUSTER
+from busbar.outputs import CLUSTER_GATE
 
 NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
 PREFLIGHT = "busbar-preflight-hosts"
@@ -116,7 +116,7 @@ def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path
 )
 def test_to_measure_again_the_number_of_the_file_is_raised(tmp_path: Path, config: str, run: int) -> None:
     (tmp_path / "Pulumi.dev.yaml").write_text(config)
-    assert next_run(CLUSTER, Target(tmp_path, "dev")) == f"set validation.run: {run} in Pulumi.dev.yaml"
+    assert next_run(CLUSTER_GATE, Target(tmp_path, "dev")) == f"set validation.run: {run} in Pulumi.dev.yaml"
 
 
 def test_only_steps_that_install_a_host_of_the_stack_are_applied_again_after_a_failure() -> None:

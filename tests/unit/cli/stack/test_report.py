@@ -9,9 +9,9 @@ import pytest
 from busbar.capability import capabilities
 from busbar.cli.stack import Target
 from busbar.cli.stack.report import unchanged
-from busbar.outputs import CLUSTER
+from busbar.outputs import CLUSTER_GATE
 
-GATES = {"busbar": CLUSTER, **{each.name: each.gate for each in capabilities() if each.gate}}
+GATES = {"busbar": CLUSTER_GATE, **{each.name: each.gate for each in capabilities() if each.gate}}
 
 
 @pytest.mark.parametrize(
