@@ -1,4 +1,4 @@
-"""`busbar slurm`: the configuration of stacks/slurm, and the steps of its updates."""
+"""The configuration of stacks/slurm for check-config, and the steps of its updates."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from busbar.cli.engine import compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
 
 if TYPE_CHECKING:
-    import typer
-
     from busbar.config import Finding
     from stacks.slurm.package.config import Slurm
     from stacks.slurm.package.measure import MeasureSpec
     from stacks.slurm.package.preflight import Spec
-
-
-def register(group: typer.Typer) -> None:
-    """There are no commands for people, so help does not list the group."""
-    group.info.hidden = True
 
 
 def describe(path: Path) -> tuple[list[str], list[Finding]]:
