@@ -74,7 +74,7 @@ def _unique(asked: Question, values: Callable[[Told], list[str]], what: str) -> 
 
 @kind(
     "inventory.gpus", "GPUs with serial and UUID", "GPUs per node", lambda pool: pool.required.gpus,
-    "pools.gpus",
+    "pools.NAME.gpus",
 )  # fmt: skip
 def _gpus(asked: Question) -> Finding:
     by_uuid = _unique(asked, lambda report: [gpu.uuid for gpu in report.also.gpus], "uuid")
@@ -84,7 +84,7 @@ def _gpus(asked: Question) -> Finding:
 
 @kind(
     "inventory.hcas", "rails at their rate, with GUID", "rails per node", lambda pool: pool.required.rails,
-    "pools.rails", expects=expected_rate,
+    "pools.NAME.rails", expects=expected_rate,
 )  # fmt: skip
 def _hcas(asked: Question) -> Finding:
     def guids(report: Told) -> list[str]:
