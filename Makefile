@@ -1,4 +1,4 @@
-# busbar: the front door. `make up` and `make test` do all the set-up they need.
+# busbar: `make up` and `make test` do all the set-up they need.
 SHELL      := /bin/bash
 PYTHON     ?= python3
 VENV       := .venv

@@ -155,18 +155,18 @@ class Capability:
 @cache
 def capabilities() -> tuple[Capability, ...]:
     """All capabilities, sorted by name. Raises TypeError or ValueError for an invalid CAPABILITY."""
-    doors = [
-        EntryPoint(door.parent.name, f"stacks.{door.parent.name}.capability:CAPABILITY", ENTRY_POINTS)
-        for door in FOLDER.glob("*/capability.py")
+    entries = [
+        EntryPoint(file.parent.name, f"stacks.{file.parent.name}.capability:CAPABILITY", ENTRY_POINTS)
+        for file in FOLDER.glob("*/capability.py")
     ]
     found: dict[str, Capability] = {}
-    for door in [*doors, *entry_points(group=ENTRY_POINTS)]:
-        capability = door.load()
+    for entry in [*entries, *entry_points(group=ENTRY_POINTS)]:
+        capability = entry.load()
         if not isinstance(capability, Capability):
-            raise TypeError(f"{door.value} is not a Capability but {type(capability).__name__}")
-        if capability.name != door.name or door.name in found:
-            raise ValueError(f"{door.value} has the name {capability.name!r}, expected {door.name!r}, once")
-        found[door.name] = capability
+            raise TypeError(f"{entry.value} is not a Capability but {type(capability).__name__}")
+        if capability.name != entry.name or entry.name in found:
+            raise ValueError(f"{entry.value} has the name {capability.name!r}, expected {entry.name!r}, once")
+        found[entry.name] = capability
     return tuple(found[name] for name in sorted(found))
 
 

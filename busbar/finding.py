@@ -27,7 +27,7 @@ def shown(stack: str) -> str:
 
 @dataclass(frozen=True)
 class Fix:
-    """A cure: a sentence, a command of busbar, or both; a test asks each command for its options.
+    """What to do: a sentence, a command of busbar, or both. A test asks each command for its options.
 
     `command`: its words, such as ("up", STACK, "--converge", "worker-1"). `when`: the condition under which
     it helps, or what comes after it. `str()` is what a message shows.

@@ -143,11 +143,11 @@ def create_host_command(
     logging: remote.Logging = remote.Logging.STDERR,
     delivered: bool = False,
 ) -> remote.Command:
-    """Register the Command.
+    """Register the Command that runs a script of host/ with VERB=install.
 
     The script runs again whenever its text, values or payload change, and itself determines what to change on
     the host. A replacement (`pulumi up --replace`) only runs it again, and its deletion does nothing: removal
-    is a separate resource (components/engine/hosts.py).
+    is a separate resource (`create_host_removal`).
 
     `payload`: secrets and contents of files, which are only sent on stdin. `logging`: the part of the output
     that is shown; stdout is the result. `delivered`: preflight delivers the script, not the Command

@@ -102,7 +102,7 @@ def find(stack: str, project: Path | None) -> Target:
     return Target(folder, match["stack"])
 
 
-Refresh = Annotated[bool, typer.Option("--refresh", help="Read the real state of all resources first.")]
+Refresh = Annotated[bool, typer.Option("--refresh", help="Refresh the state of all resources first.")]
 Parallel = Annotated[
     int, typer.Option("--parallel", min=1, envvar="PULUMI_PARALLEL", help="Steps at the same time.")
 ]

@@ -136,7 +136,7 @@ def _compare(
         left = {group: share for group, share in left.items() if worst.part not in parts[group]}
     unclear: dict[Part, int] = {}
     for test in tests:
-        # Of three nodes the two that are left are the peers of the third.
+        # Where one of three nodes is slow, the other two have no peers left.
         if test.share < _limit(evidence, test.spread, len(test.runs)) and not (slow and len(tests) < 3):
             had = len(runs[test.part])
             more = 2 * had if len(test.runs) >= FEWEST_RUNS else FEWEST_RUNS

@@ -151,7 +151,7 @@ class _Runs:
         can_tell = len(self.nodes) > 2 and (first.level or not self.pairs)
         few = dict.fromkeys(self.nodes, FEWEST_RUNS if can_tell else 0)
         found = few if len(self.nodes) <= FEW_NODES else first.unclear
-        # Runs across slow uplinks are no evidence, but a node must not be asked for ever.
+        # Runs across slow uplinks are no evidence, but a node must not run indefinitely.
         left = {
             node: MOST_RUNS - sum(group.stage == "B" for group in self.pairs.get(node, ())) for node in found
         }
@@ -186,7 +186,7 @@ def runs_alone(slow_in_pairs: bool) -> int:
 
 
 def score(known: Known, places: Places) -> Findings:
-    """What is slow by what is known: with the results of more stages it says more."""
+    """What is slow by what is known: the results of more stages say more."""
     runs = _Runs(known, places)
     partners = runs.with_good_pair("A")
     judging = runs.with_partners(partners, "B")
@@ -263,7 +263,7 @@ def _common(found: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _one_of(runs: _Runs, partners: Container[str], undecided: Sequence[str]) -> Iterator[Suspect]:
-    """Of nodes that no healthy one has judged, some are slow; where no pair is good, the settings are."""
+    """Suspect the nodes that no healthy one has judged; where no pair is good, the settings."""
     pairs = dict.fromkeys(group for node in undecided for group in runs.pairs[node])
     bad = tuple(group for group in pairs if runs.bad(group))
     if bad and (len(runs.nodes) == 2 or len(undecided) < len(runs.pairs)):
