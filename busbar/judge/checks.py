@@ -5,7 +5,6 @@ passed, failed, unknown, not_required = by_status(Check.of)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
@@ -103,20 +102,3 @@ def conclusion(checks: Sequence[Check]) -> dict[str, Any]:
     worst_first = [c for status in ("fail", "unknown") for c in checks if c.status == status]
     reasons = [f"{check.name}: {check.sentence}" for check in worst_first]
     return {"verdict": overall, "passed": overall == "pass", "reasons": reasons}
-
-
-def read_verdict(stdout: str | None, *, command: str, schema: int) -> dict[str, Any]:
-    """The verdict that `busbar COMMAND` printed. Never raises: any other text is a verdict "unknown"."""
-    try:
-        verdict = json.loads(stdout or "")
-        if isinstance(verdict, dict) and isinstance(verdict.get("passed"), bool):
-            return verdict
-        problem = "it is not a verdict"
-    except ValueError as error:
-        problem = f"it is not JSON ({error})"
-    return {
-        "schema": schema,
-        "verdict": "unknown",
-        "passed": False,
-        "reasons": [f"the output of `busbar {command}` cannot be read: {problem}"],
-    }

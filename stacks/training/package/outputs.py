@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,6 @@ from rich.table import Table
 
 from busbar.frame import StackOutputs, headline
 from busbar.judge.archive import VERDICT
-from busbar.judge.checks import read_verdict
 from busbar.judge.nccl.units import duration, gbps, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, styled, table
 from busbar.models import number
@@ -59,7 +59,15 @@ def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str,
 
 def read_summary(stdout: str | None) -> dict[str, Any]:
     """The verdict that the step `collect` printed. Never raises: any other text is "unknown"."""
-    return read_verdict(stdout, command="step training collect", schema=SCHEMA)
+    try:
+        verdict = json.loads(stdout or "")
+        if isinstance(verdict, dict) and isinstance(verdict.get("passed"), bool):
+            return verdict
+        problem = "it is not a verdict"
+    except ValueError as error:
+        problem = f"it is not JSON ({error})"
+    reason = f"the output of `busbar step training collect` cannot be read: {problem}"
+    return {"schema": SCHEMA, "verdict": "unknown", "passed": False, "reasons": [reason]}
 
 
 def build_outputs(

@@ -1,10 +1,10 @@
-"""What follows from checks, and what is read from a command that should have printed a verdict."""
+"""What follows from checks."""
 
 from __future__ import annotations
 
 import pytest
 
-from busbar.judge.checks import Check, Status, Verdict, conclusion, job_check, read_verdict
+from busbar.judge.checks import Check, Status, Verdict, conclusion, job_check
 from busbar.judge.checks import JobOutcome as Outcome
 
 
@@ -58,15 +58,3 @@ def test_how_the_job_ended_is_a_check(outcome: Outcome, status: Status, reason: 
 
 def test_a_log_without_its_job_has_no_such_check() -> None:
     assert job_check(Check.of, None) is None
-
-
-@pytest.mark.parametrize("stdout", [None, "", "Killed", "[]", '{"passed": "yes"}'])
-def test_output_that_is_not_a_verdict_is_read_as_unknown(stdout: str | None) -> None:
-    verdict = read_verdict(stdout, command="slurm collect", schema=7)
-    assert (verdict["schema"], verdict["verdict"], verdict["passed"]) == (7, "unknown", False)
-    assert "busbar slurm collect" in verdict["reasons"][0]
-
-
-def test_a_verdict_is_read_as_it_is() -> None:
-    stdout = '{"passed": true, "busbw_gbps": 390.3}'
-    assert read_verdict(stdout, command="c", schema=1) == {"passed": True, "busbw_gbps": 390.3}

@@ -26,7 +26,7 @@ Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml 
 MAX_UNUSUAL = 512  # with the texts of all of them a verdict still fits into its ConfigMap
 VALUE = re.compile(r"%[\d.]*(?:l{0,2}|z)[a-z]")  # %s, %d, %lx
 DIGIT = re.compile(r"[1-9]")
-PROCESS = re.compile(r"(?P<host>[\w.\-]{1,255}):\d+(?=:\d+ \[)")
+PROCESS = re.compile(r"[\w.\-]{1,255}:\d+(?=:\d+ \[)")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # sbatch -> sbatch; OOMKilled -> OOM, Killed
 
 
@@ -187,8 +187,7 @@ def holds(line: str, wanted: list[str]) -> bool:
 
 def host_of(text: str) -> str:
     """The host in a message of NCCL; "" where there is none."""
-    found = PROCESS.match(text)
-    return found["host"] if found else ""
+    return _process_of(text).partition(":")[0]
 
 
 def _process_of(text: str) -> str:

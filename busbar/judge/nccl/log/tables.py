@@ -182,7 +182,7 @@ def _of_columns(run: Run, k: float) -> Inferred:
     """The collective whose columns RUN has, with busbw = K x algbw."""
     row, n = run.largest_row, parts(run)
     reduces, rooted = row.redop not in (None, "", "none"), row.root is not None and row.root >= 0
-    skipped = all(r.in_place.unchecked and not r.out_of_place.unchecked for r in run.rows)
+    skipped = all(each.is_out_of_place_only for each in run.rows)
     if is_scaled(run):
         name = "reduce_scatter" if reduces else "all_gather"
         return Inferred(name, True, "a count is a rank's part, and algbw is scaled as by nccl-tests 2.0.0")
