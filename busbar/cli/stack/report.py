@@ -168,7 +168,7 @@ def status(console: Console, stack: auto.Stack, target: Target, *, as_json: bool
     for line in _pending(state, target):
         console.print(Text(line, "bold yellow"))
     show_uncleaned(console, state, target)
-    for line in drained_lines(outputs.values.get(KUBECONFIG), target):
+    for line in drained_lines(outputs.values.get(KUBECONFIG)):
         console.print(Text(line, "bold yellow"))
     console.print()
     show_outputs(console, outputs, target)
@@ -228,7 +228,7 @@ def _pending(state: Snapshot, target: Target) -> list[str]:
     ]
 
 
-def drained_lines(kubeconfig: Any, target: Target) -> list[str]:
+def drained_lines(kubeconfig: Any) -> list[str]:
     """Lines about the workers that `busbar drain` has taken out, or one line if that is not known."""
     try:
         api = RestApi(str(kubeconfig))

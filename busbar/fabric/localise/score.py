@@ -206,7 +206,7 @@ def score(known: Known, places: Places) -> Findings:
     suspects = (
         *_slow_inside(runs, inside),
         *_slow_between(runs, places, between, {*confirmed} - {*bad}),
-        *_one_of(runs, partners, undecided),
+        *_one_of(runs, undecided),
         *runs.uplinks,
     )
     unclear = {*confirmed, *undecided, *alone}
@@ -262,7 +262,7 @@ def _common(found: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sorted(rail for rail, n in counts.items() if n > max(1, OF_A_LEAF * len(found))))
 
 
-def _one_of(runs: _Runs, partners: Container[str], undecided: Sequence[str]) -> Iterator[Suspect]:
+def _one_of(runs: _Runs, undecided: Sequence[str]) -> Iterator[Suspect]:
     """Suspect the nodes that no healthy one has judged; where no pair is good, the settings."""
     pairs = dict.fromkeys(group for node in undecided for group in runs.pairs[node])
     bad = tuple(group for group in pairs if runs.bad(group))

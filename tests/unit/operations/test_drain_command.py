@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
-from busbar.cli.stack import Target, report
+from busbar.cli.stack import report
 from busbar.exits import USAGE
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES, Node
@@ -156,19 +156,16 @@ def test_a_cluster_that_does_not_answer_is_an_error(call: Call, cluster: Api, co
     assert "error: GET /: connection refused" in done.output
 
 
-def test_status_names_drained_workers_and_a_silent_cluster(call: Call, cluster: Api, tmp_path: Path) -> None:
-    target = Target(tmp_path, "prod")
-    assert (report.drained_lines("kubeconfig", target), cluster.timeout_seconds) == ([], 5)
+def test_status_names_drained_workers_and_a_silent_cluster(call: Call, cluster: Api) -> None:
+    assert (report.drained_lines("kubeconfig"), cluster.timeout_seconds) == ([], 5)
     call("drain", "prod", "gpu-2", "--reason", "fan")
-    [line] = report.drained_lines("kubeconfig", target)
+    [line] = report.drained_lines("kubeconfig")
     assert line.strip().startswith("drained  gpu-2: fan (by anna@ops, since 20")
     assert line.endswith("when its repair is done: busbar uncordon prod gpu-2")
     cluster.failures = [unreachable()]
-    assert report.drained_lines("kubeconfig", target) == [
-        "       drained  unknown: GET /: connection refused"
-    ]
+    assert report.drained_lines("kubeconfig") == ["       drained  unknown: GET /: connection refused"]
 
 
 @pytest.mark.parametrize("output", ["s3cret", None, {}])
-def test_status_of_a_project_without_a_cluster_says_nothing_of_nodes(output: object, tmp_path: Path) -> None:
-    assert report.drained_lines(output, Target(tmp_path, "prod")) == []
+def test_status_of_a_project_without_a_cluster_says_nothing_of_nodes(output: object) -> None:
+    assert report.drained_lines(output) == []
