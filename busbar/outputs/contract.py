@@ -252,7 +252,7 @@ def summarize(
 
 def read_result(stdout: str | None) -> dict[str, Any]:
     """The PoolResult that `busbar nccl collect` printed, as JSON values; any other text is `unknown`."""
-    printed = _object(stdout)
+    printed = printed_object(stdout)
     problem = f"unsupported format {printed.get('format')!r}, supported: {FORMAT}"
     if printed.get("format") == FORMAT:
         try:
@@ -265,7 +265,7 @@ def read_result(stdout: str | None) -> dict[str, Any]:
 
 def previous_result(printed: str | None) -> dict[str, Any] | None:
     """What the collector PRINTED in a former run, with its record; None if that is neither pass nor fail."""
-    return None if read_result(printed)["verdict"] == "unknown" else _object(printed)
+    return None if read_result(printed)["verdict"] == "unknown" else printed_object(printed)
 
 
 def current_result(printed: str | None, settings: Settings, nodes: Sequence[str]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def current_result(printed: str | None, settings: Settings, nodes: Sequence[str]
     SETTINGS and NODES are those of the measurement that is wanted now; a result that stays because the GPUs
     were held lists how they differ from its own.
     """
-    result, found = read_result(printed), _object(printed)
+    result, found = read_result(printed), printed_object(printed)
     if found.get("kept"):
         measured = result.get("nodes_measured") or ()
         return {**result, "stale": _stale(found["record"]["settings"], settings, measured, nodes)}
@@ -297,8 +297,8 @@ def _stale(
     return [text for key, text in texts.items() if key != JOB] or list(texts.values())
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    """The JSON object in a text; empty for any other text."""
+def printed_object(text: str | None) -> dict[str, Any]:
+    """The JSON object that a step printed; empty for any other text."""
     try:
         found = json.loads(text or "")
     except ValueError:

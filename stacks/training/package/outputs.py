@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from busbar.judge.archive import VERDICT
 from busbar.judge.nccl.units import duration, gbps, share, size
 from busbar.judge.tables import check_table, kept_verdict, not_passed, notes, styled, table
 from busbar.models import number
+from busbar.outputs.contract import printed_object
 from busbar.outputs.summary import NOT_MEASURED
 from stacks.training.capability import GATE
 from stacks.training.package.config import Training
@@ -58,15 +58,11 @@ def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str,
 
 
 def read_summary(stdout: str | None) -> dict[str, Any]:
-    """The verdict that the step `collect` printed. Never raises: any other text is "unknown"."""
-    try:
-        verdict = json.loads(stdout or "")
-        if isinstance(verdict, dict) and isinstance(verdict.get("passed"), bool):
-            return verdict
-        problem = "it is not a verdict"
-    except ValueError as error:
-        problem = f"it is not JSON ({error})"
-    reason = f"the output of `busbar step training collect` cannot be read: {problem}"
+    """The verdict that the step `collect` printed; any other text is "unknown"."""
+    verdict = printed_object(stdout)
+    if isinstance(verdict.get("passed"), bool):
+        return verdict
+    reason = "the output of `busbar step training collect` cannot be read: it is not a verdict"
     return {"schema": SCHEMA, "verdict": "unknown", "passed": False, "reasons": [reason]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -20,6 +19,7 @@ from busbar.kube.pods import events_about
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.names import digest, short
 from busbar.models import ConfigModel, StrictModel
+from busbar.outputs.contract import printed_object
 
 FolderPath = Annotated[
     str,
@@ -290,8 +290,4 @@ def described(storage: Storage, namespace: str, printed: str | None) -> dict[str
     """The output `storage`. `printed`: by the step `bind-claim`; other texts add nothing."""
     if not storage.has_claim:
         return {"mode": storage.mode}
-    try:
-        found = json.loads(printed or "")
-    except ValueError:
-        found = None
-    return {"mode": storage.mode, "namespace": namespace, **(found if isinstance(found, dict) else {})}
+    return {"mode": storage.mode, "namespace": namespace, **printed_object(printed)}
