@@ -101,7 +101,7 @@ class _Collector(NcclCollector):
 
     cause_of_loss = (
         ": the kubelet has probably rotated the log faster than it was read. Fix: raise "
-        "container-log-max-size in the kubelet-arg of k3s.agent_args and increase validation.run"
+        "container-log-max-size in the kubelet-arg of k3s.agent_args and raise validation.run"
     )
 
     def __init__(

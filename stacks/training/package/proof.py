@@ -63,7 +63,7 @@ code=0
 for name in {interfaces}; do
   [ ! -e "/sys/class/net/$name" ] || continue
   code=1
-  echo "# busbar: pod on $BUSBAR_NODE has no interface $name. Fix: check Multus there, increase proof.run" |
+  echo "# busbar: pod on $BUSBAR_NODE has no interface $name. Fix: check Multus there, raise proof.run" |
     tee /dev/termination-log
 done
 host=$([ "$JOB_COMPLETION_INDEX" = 0 ] && echo 1 || echo 0)

@@ -97,8 +97,8 @@ SCRIPT = "exec: /bin/bash: no such file"
             "refuses the job; nccl: ValidationError: name is not a DNS",
         ),
         (world(job=TOO_LATE), 0, "^the MPIJob failed: DeadlineExceeded: .* longer than specified deadline$"),
-        (world(job=SUSPENDED), 0, r"Fix: increase validation\.run"),
-        (world(waiting_worker("ContainerCreating"), job=SUSPENDED), 0, r"Fix: increase validation\.run"),
+        (world(job=SUSPENDED), 0, r"Fix: raise validation\.run"),
+        (world(waiting_worker("ContainerCreating"), job=SUSPENDED), 0, r"Fix: raise validation\.run"),
         (Cluster(), 0, "MPIJob ns/nccl does not exist"),
     ],
 )

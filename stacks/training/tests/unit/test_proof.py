@@ -159,7 +159,7 @@ def test_a_pod_without_one_of_its_interfaces_or_the_first_pod_does_not_start_to_
     done = ran(f"{status}\npython3() {{ :; }}\n{never}", interfaces=["lo", "net9"])
     assert done.returncode == 1
     assert done.stdout.splitlines()[1:] == [
-        "# busbar: pod on gpu-2 has no interface net9. Fix: check Multus there, increase proof.run",
+        "# busbar: pod on gpu-2 has no interface net9. Fix: check Multus there, raise proof.run",
         "to /dev/termination-log",
         "# busbar: launcher ends with exit code 1",
     ]
