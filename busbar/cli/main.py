@@ -44,7 +44,7 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
 )
 
 # Commands that change something, beside those of the engine: what fails there is no missing verdict.
-CHANGES = {"up", "preview", "destroy", "recover", "drain", "uncordon", "restore"}
+CHANGES = {"up", "preview", "destroy", "recover", "drain", "uncordon", "restore", "nccl clean"}
 
 
 def main() -> NoReturn:

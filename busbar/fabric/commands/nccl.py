@@ -146,7 +146,7 @@ def clean(
 
     Without RUN: runs whose time is over. Other runs are named and kept.
 
-    Exit code 0: no run is left; 1: a run was kept; 2: no answer of the cluster; 64: bad usage.
+    Exit code 0: no run is left; 1: one was kept, or the API refuses or is not responding; 64: bad usage.
     """
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import clean as remove

@@ -100,6 +100,11 @@ def test_each_kind_of_error_has_one_exit_code_and_prefix_in_all_commands(
     assert code != 70 or f"RuntimeError: {TEXT}\n" in said, "a defect has its traceback"
 
 
+@pytest.mark.parametrize("words", ["drain", "nccl clean", "uncordon"])
+def test_what_may_have_changed_something_does_not_deny_it(ended: Ended, words: str) -> None:
+    assert "no changes made" not in ended(words, KeyboardInterrupt())[1]
+
+
 def test_no_command_that_the_engine_runs_is_shown() -> None:
     assert ENGINE_COMMANDS and not set(ENGINE_COMMANDS) & set(SHOWN_WORDS)
     for words in ENGINE_COMMANDS:
