@@ -40,7 +40,6 @@ MODULES: tuple[tuple[str, str, str | None, tuple[str, ...]], ...] = (
     ("busbar.fabric.commands.measure", "", FABRIC, ("measure", "history")),
     ("busbar.fabric.commands.nccl", "nccl", None, ()),
     ("busbar.cli.nccl", "nccl", None, ()),
-    ("busbar.cli.nccl", "nccl", None, ("profiles",)),
 )
 
 # Commands that change something, beside those of the engine: what fails there is no missing verdict.

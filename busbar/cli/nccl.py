@@ -117,6 +117,7 @@ OPTIONS = {
 
 def register(app: typer.Typer) -> None:
     app.command("check", epilog=epilog(CHECK_EXAMPLES))(check)
+    app.command("profiles")(profiles)
 
 
 def check(
