@@ -51,7 +51,7 @@ class PoolLaunch(OutputModel):
     resources: dict[str, str] = Field(default={})
     """Extended resources of a pod that uses a whole worker, without its GPUs."""
     host_paths: dict[str, str] = Field(default={})
-    """Folders of the worker that its pods mount, by the path in the pod."""
+    """Path on the worker, at which its pods mount it -> type of the hostPath, such as CharDevice."""
     taints: tuple[Taint, ...] = ()
     """Taints of the workers, which the pods tolerate."""
     runtime_class: str = ""
@@ -59,7 +59,7 @@ class PoolLaunch(OutputModel):
     shm_size: str
     """Size of /dev/shm."""
     memory: str | None = None
-    """Memory that a pod requests."""
+    """Memory limit of a pod; absent for none."""
     env: dict[str, str] = Field(default={})
     """The NCCL settings of profile and configuration."""
     topology_file: str | None = None
