@@ -32,7 +32,7 @@ k3s_uninstall() {
 k3s_kill_pods() {
   local pids
   pids=$(ps -e -o pid= -o ppid= -o args= | awk '
-    { parent[$1] = $2; order[++count] = $1; if ($0 ~ /containerd/ && $0 ~ /\/k3s\//) to_kill[$1] = 1 }
+    { parent[$1] = $2; order[++count] = $1; if ($3 ~ /(^|\/)containerd[^\/]*$/ && $0 ~ /\/k3s\//) to_kill[$1] = 1 }
     END {
       do {
         grown = 0

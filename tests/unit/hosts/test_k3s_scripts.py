@@ -484,6 +484,8 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
  53 52 nginx: worker
  60 1 /usr/bin/containerd
  61 60 containerd-shim -address /run/containerd/containerd.sock
- 62 61 the site's own"""
+ 62 61 the site's own
+ 70 1 bash -c tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log
+ 71 70 tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log"""
     call = f"ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo \"$@\"; }}; k3s_kill_pods"
     assert sorted(output("k3s-agent", call).split()[1:]) == ["40", "50", "51", "52", "53"]
