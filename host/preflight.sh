@@ -179,9 +179,9 @@ login_proxy() {
     "$(truth is_open 10 "$(tr -d '[]' <<<"${address%:*}")/${address##*:}")"
 }
 
-# shared_answers: whether another machine has the address, where busbar has not begun to share it.
+# shared_answers: whether a machine has the address, which may be one of those that share it.
 shared_answers() {
-  ! managed keepalived && { is_open 2 "$SHARED_ADDRESS/6443" || is_open 2 "$SHARED_ADDRESS/22"; }
+  is_open 2 "$SHARED_ADDRESS/6443" || is_open 2 "$SHARED_ADDRESS/22"
 }
 
 # flannel_address: the address of the node, and the one that flannel takes: the first of that interface

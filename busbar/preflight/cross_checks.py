@@ -122,10 +122,10 @@ def _shared_address_in_use(spec: Spec, reports: Mapping[str, Report]) -> Iterato
     """Find a shared address, not yet on any of its hosts, that another machine already has."""
     sharing = [host for host in spec.hosts if SHARED in spec.requirements_of(host).networks]
     found = [reports[host.name] for host in sharing if host.name in reports]
-    if not found or len(found) < len(sharing) or any("keepalived" in each.managed for each in found):
+    if not found or len(found) < len(sharing):
         return
-    if any(each.shared_answers for each in found):
-        address = spec.requirements_of(sharing[0]).networks[SHARED]
+    address = spec.requirements_of(sharing[0]).networks[SHARED]
+    if any(each.shared_answers for each in found) and not any(address in each.addresses for each in found):
         yield Finding(
             (sharing[0].name,),
             f"another machine answers at {SHARED} {address}: the network would have it twice",

@@ -235,7 +235,7 @@ class Report(StrictModel):
     login_proxy: LoginProxy | None = None
     """Without a configured proxy."""
     shared_answers: bool = False
-    """Whether another machine has hosts.virtual_ip; false on a host where busbar has installed keepalived."""
+    """Whether a machine has hosts.virtual_ip, perhaps one of those that share it."""
     node_address: str
     flannel_address: str
     """The first address of the interface with `node_address`; both are empty where the site sets them."""
