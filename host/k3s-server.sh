@@ -242,7 +242,7 @@ bracketed() {
 # with issuers that it refuses K3s would not start again.
 auth_config() {
   local loaded=$STATE_DIR/auth-config.loaded
-  [[ -e $loaded ]] || ! systemctl is-active --quiet "$UNIT" || ! only_issuers_change || cp -p "$K3S_AUTH_CONFIG" "$loaded"
+  [[ -e $loaded ]] || ! systemctl is-active --quiet "$UNIT" || ! only_issuers_change || write_file "$loaded" 0600 <"$K3S_AUTH_CONFIG"
   desired_auth_config | write_file "$K3S_AUTH_CONFIG" 0600
   [[ ! -e $loaded ]] || await_issuers "$loaded"
   rm -f "$loaded"

@@ -48,16 +48,16 @@ configure_part() {
   write_file "$noted" 0600 <<<"$loads"
 }
 
-# keep_original UNIT FILE: saves the file of the package or the site, and how its unit was, for removal; not the one of
-# an earlier run.
+# keep_original UNIT FILE: saves the file of the package or the site, whole or not at all, and how its unit was, for removal;
+# not the one of an earlier run.
 keep_original() {
-  local unit=$1 file=$2 kept state
-  kept=$STATE_DIR/$(basename "$file").original
+  local unit=$1 file=$2 kept=$STATE_DIR/${2##*/}.original state
   if [[ -e $kept || ! -e $file ]] || is_ours "$file"; then return 0; fi
   for state in enabled active; do
     ! systemctl "is-$state" --quiet "$unit" || touch "$STATE_DIR/$unit.$state"
   done
-  cp -p "$file" "$kept"
+  cp -p "$file" "$kept.new"
+  mv -f "$kept.new" "$kept"
 }
 
 # remove_keepalived: also when the second load balancer was taken out of the configuration: nobody may keep the address.
@@ -71,8 +71,7 @@ remove_keepalived() {
 # remove_part PACKAGE FILE: purges the package if busbar installed it, else restores file and unit. A purge leaves a file
 # that is not the package's, such as keepalived.conf: whoever installs keepalived later would take the virtual IP.
 remove_part() {
-  local package=$1 file=$2 original
-  original=$STATE_DIR/$(basename "$2").original
+  local package=$1 file=$2 original=$STATE_DIR/${2##*/}.original
   stop_unit "$package"
   if [[ -e $STATE_DIR/$package.installed ]]; then
     package_purge "$package" || note "purging $package failed; it stays, stopped and disabled"

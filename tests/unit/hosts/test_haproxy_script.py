@@ -114,6 +114,16 @@ def test_the_haproxy_of_the_site_is_enabled_and_runs_as_it_did(box: Box, before:
     assert box.read("haproxy.cfg") == OF_THE_SITE
 
 
+@pytest.mark.parametrize("unit", FILES)
+def test_a_file_of_the_site_whose_copy_broke_off_is_there_again_after_a_removal(box: Box, unit: str) -> None:
+    box.write(FILES[unit], OF_THE_SITE)
+    disk_is_full = 'cp() { echo -n g >"${@: -1}"; return 1; }; '
+    assert run(box, f"{disk_is_full}configure_{unit}").returncode == 1
+    assert run(box, f"configure_{unit}").returncode == 0
+    run(box, f'remove_part {unit} "$ROOT/{FILES[unit]}"')
+    assert box.read(FILES[unit]) == OF_THE_SITE
+
+
 def test_the_installation_checks_the_path_that_haproxy_checks(box: Box) -> None:
     box.write("haproxy.cfg", "  option httpchk GET /readyz\n")
     assert run(box, "health_path").stdout == "/readyz\n"
