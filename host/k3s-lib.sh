@@ -72,11 +72,13 @@ record_preexisting_files() {
   [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -p "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
   # Disks of the site below the folders of K3s: removal empties them and leaves them mounted.
   { mounts_below "$K3S_DATA_DIR"; mounts_below "$KUBELET_DIR"; } | write_file "$STATE_DIR/mounts" 0600
-  if [[ -d $K3S_DATA_DIR ]]; then
-    (cd "$K3S_DATA_DIR" && find . -type f) | write_file "$STATE_DIR/preexisting" 0600
-  else
-    write_file "$STATE_DIR/preexisting" 0600 </dev/null
-  fi
+  files_below "$KUBELET_DIR" | write_file "$STATE_DIR/preexisting-kubelet" 0600
+  files_below "$K3S_DATA_DIR" | write_file "$STATE_DIR/preexisting" 0600
+}
+
+# files_below FOLDER: files and links, if the folder is there.
+files_below() {
+  [[ ! -d $1 ]] || find "$1/" ! -type d -printf './%P\n'
 }
 
 # mounts_below DIRECTORY: what is mounted below it, not on it; outermost first.
@@ -109,11 +111,9 @@ k3s_config() {
 # k3s_restore_registries: as it was before busbar wrote it.
 k3s_restore_registries() {
   local file=$K3S_CONFIG_DIR/registries.yaml
-  if [[ -e $STATE_DIR/registries.yaml.original ]]; then
-    cp -p "$STATE_DIR/registries.yaml.original" "$file"
-  elif [[ -s $STATE_DIR/registries.written ]]; then
-    rm -f "$file"
-  fi
+  [[ -s $STATE_DIR/registries.written ]] || return 0
+  rm -f "$file"
+  [[ ! -e $STATE_DIR/registries.yaml.original ]] || cp -p "$STATE_DIR/registries.yaml.original" "$file"
 }
 
 # config_value KEY: its value in the config.yaml on stdin; of a list the items, one per line.

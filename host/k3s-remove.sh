@@ -141,7 +141,8 @@ k3s_remove_data() {
     rmdir --ignore-fail-on-non-empty "$K3S_DATA_DIR" /var/lib/rancher 2>/dev/null || true
   fi
   if [[ -d $KUBELET_DIR ]]; then
-    { k3s_is_unmounted "$KUBELET_DIR" && k3s_delete_new "$KUBELET_DIR" /dev/null 2>/dev/null; } ||
+    touch "$STATE_DIR/preexisting-kubelet"
+    { k3s_is_unmounted "$KUBELET_DIR" && k3s_delete_new "$KUBELET_DIR" "$STATE_DIR/preexisting-kubelet" 2>/dev/null; } ||
       note "part of $KUBELET_DIR is in use and remains until the next reboot"
     rmdir --ignore-fail-on-non-empty "$KUBELET_DIR" 2>/dev/null || true
   fi

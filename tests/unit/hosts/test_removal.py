@@ -32,6 +32,25 @@ def test_only_what_k3s_made_is_deleted(host: Box) -> None:
     assert not host.has("data/server")
 
 
+def test_links_and_files_of_the_kubelet_that_were_there_before_stay(box: Box) -> None:
+    before = {"data/agent/containerd", "kubelet/seccomp/site.json"}
+    box.write("mounts")
+    box.write("kubelet/seccomp/site.json")
+    (box.root / "data/agent").mkdir(parents=True)
+    (box.root / "data/agent/containerd").symlink_to("/none/large-disk")
+    box.output("k3s-agent", "record_preexisting_files")
+    for made in ("data/agent/kubelet.kubeconfig", "kubelet/cpu_manager_state"):
+        box.write(made)
+    (box.root / "data/current").symlink_to("/none/binaries")
+    box.output("k3s-agent", "k3s_remove_data")
+    left = {
+        str(path.relative_to(box.root))
+        for name in ("data", "kubelet")
+        for path in (box.root / name).rglob("*")
+    }
+    assert left == {*before, "data/agent", "kubelet/seccomp"}
+
+
 def test_a_removal_that_is_killed_anywhere_never_loses_a_file_of_the_site(host: Box) -> None:
     assert host.run("k3s-agent", f"xargs() {{ kill -KILL $$; }}; {REMOVE}").returncode != 0
     assert DROP_IN in files(host)
@@ -112,6 +131,14 @@ def test_a_registries_file_of_the_site_is_there_again_after_a_removal(box: Box, 
     assert box.read(REGISTRIES) == (ours or "mirrors: site")
     box.output("k3s-agent", "k3s_restore_registries")
     assert box.read(REGISTRIES) == "mirrors: site"
+
+
+def test_a_registries_file_that_busbar_did_not_write_stays_as_the_site_has_changed_it(box: Box) -> None:
+    box.write(REGISTRIES, "mirrors: site")
+    write_registries(box, "")
+    box.write(REGISTRIES, "mirrors: site, later")
+    box.output("k3s-agent", "k3s_restore_registries")
+    assert box.read(REGISTRIES) == "mirrors: site, later"
 
 
 def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> None:
