@@ -64,8 +64,7 @@ k3s_ready_seconds() {
 record_preexisting_files() {
   local path
   [[ ! -e $STATE_DIR/preexisting ]] || return 0
-  mkdir -p "$STATE_DIR"
-  chmod 0700 "$STATE_DIR"
+  install -d -m 0700 "$STATE_DIR"
   for path in "${K3S_MADE[@]}"; do
     [[ -e $path ]] || printf '%s\n' "$path"
   done | write_file "$STATE_DIR/absent" 0600

@@ -22,8 +22,7 @@ claim_host() {
       die "this host belongs to another cluster ($(owner_field owner))" \
         "remove it there; if the state of that stack is lost: VERB=remove bash host/..., as in docs/hosts.md"
   fi
-  mkdir -p "$STATE_DIR"
-  chmod 0700 "$STATE_DIR"
+  install -d -m 0700 "$STATE_DIR"
   printf 'role=%s\nowner=%s\ninstall_id=%s\n' "$role" "${OWNER:-by hand}" "${INSTALL_ID:-}" |
     write_file "$STATE_DIR/owner" 0600
 }

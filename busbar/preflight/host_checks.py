@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from busbar import versions
-from busbar.finding import Finding, Fix, error, of_host, warning
+from busbar.finding import STACK, Finding, Fix, error, of_host, warning
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import Host
 from busbar.preflight.hardware_checks import check_hardware, pci_text, port_facts
@@ -175,8 +175,15 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
                 f"belongs to another Kubernetes cluster: {unit} is active",
                 f"use another host; or take it out of that cluster, then systemctl disable --now {unit}",
             )
+    foreign = active - {*report.managed}
+    for role, unit in (("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")):
+        if role != host.role and unit in report.managed:
+            yield error(
+                f"busbar has installed it in another role ({unit})",
+                Fix("list it in that role; or take it out of hosts", ("up", STACK), ", then list it again"),
+            )
     if host.role == "lb":
-        if {"k3s", "k3s-agent"} & active:
+        if {"k3s", "k3s-agent"} & foreign:
             yield error(
                 "is a K3s node, which uses the API port that HAProxy needs",
                 "use another host for the load balancer",
@@ -197,17 +204,11 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
                 ("docs", "hosts", "'Renaming and moving'"),
             ),
         )
-    unit, other = ("k3s", "k3s-agent") if host.role == "server" else ("k3s-agent", "k3s")
-    if other in active:
-        yield error(
-            f"{other} is active, but the host is listed as a {host.role}",
-            f"list it in its actual role, or remove K3s with {other}-uninstall.sh (this deletes its data)",
-        )
-    foreign = unit in active and unit not in report.managed
-    if foreign or (report.k3s_data and not report.managed and other not in active):
+    if {"k3s", "k3s-agent"} & foreign or (report.k3s_data and not report.managed):
         yield error(
             "has a K3s that busbar did not install",
-            "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data)",
+            "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data); a "
+            "config.yaml alone: move it into /etc/rancher/k3s/config.yaml.d/",
         )
 
 
