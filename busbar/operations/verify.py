@@ -203,9 +203,8 @@ async def verify_hosts(
         except (ScriptError, UnreachableError) as error:
             return [replace(error.finding, kind="unknown")]
         wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
-        of_site = [(wrong, CLOCK_FIX)] if wrong else []
-        of_site += [(str(facts["dns"]), _DNS_FIX)] if facts["dns"] else []
-        site = [Finding((host.name,), what, fix, kind="site") for what, fix in of_site]
+        of_site = ((wrong, CLOCK_FIX), (str(facts["dns"]), _DNS_FIX))
+        site = [Finding((host.name,), what, fix, kind="site") for what, fix in of_site if what]
         return [*(drift(host.name, str(what)) for what in facts["drift"]), *site]
 
     found: list[Finding] = []
@@ -220,8 +219,7 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
     found: list[Finding] = []
     hosts = (*inventory.servers, *inventory.workers)
     for host in hosts:
-        node = state.nodes.get(host.name)
-        if node is None:
+        if (node := state.nodes.get(host.name)) is None:
             found.append(without_node(host.name))
             continue
         found += _availability(host, node)
@@ -231,7 +229,10 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         fix = f"repair what the condition names: kubectl describe node {host.name}"
         found += [Finding((host.name,), f"condition {each}", fix, kind="site") for each in node.reported]
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
-        found.append(drift(CLUSTER, f"Node {name} is not in the configuration"))
+        # Such as of a machine that was off when it was taken out: its agent makes the Node again.
+        by_hand, delete = ("docs", "hosts", "'By hand'"), f"; if nobody needs it: kubectl delete node {name}"
+        stray = Fix("if it is a host that was taken out, uninstall K3s there", by_hand, delete)
+        found.append(Finding((CLUSTER,), f"Node {name} is not in the configuration", stray, kind="foreign"))
     expected = ((operator.namespace, operator.release) for operator in operators)
     return [*found, *installed(expected, state.releases), *state.problems]
 
@@ -267,8 +268,7 @@ def _labels_and_taints(inventory: Inventory, host: Host, node: Node) -> list[Fin
     if host.pool is None:
         return []
     found = []
-    pool = inventory.cluster.pools[host.pool]
-    for key, value in sorted(pool.labels.items()):
+    for key, value in sorted(inventory.cluster.pools[host.pool].labels.items()):
         actual = node.labels.get(key)
         if actual != value:
             got = "is missing" if actual is None else f"is {actual}, expected {value}"
