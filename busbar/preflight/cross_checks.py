@@ -9,7 +9,7 @@ from typing import Any, Literal
 from busbar import names
 from busbar.finding import STACK, Finding, Fix
 from busbar.preflight import unchangeable
-from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, HostRecord
+from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, WITHOUT_K3S, HostRecord
 from busbar.preflight.hardware_checks import FULL_KEYS, FULL_MEMBER, is_limited
 from busbar.preflight.report import Report
 from busbar.preflight.spec import SHARED, Spec
@@ -67,9 +67,10 @@ def _duplicates(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Finding]:
-    """Find machines that are listed as two hosts."""
-    listed = {host.name: records[host.name].machine for host in spec.hosts if host.name in records}
-    for name, first in _duplicates(listed):
+    """Find machines that are listed as two hosts; of a running host and its clone, the clone."""
+    known = [host.name for host in spec.hosts if host.name in records]
+    known.sort(key=lambda name: WITHOUT_K3S in records[name].facts)
+    for name, first in _duplicates({name: records[name].machine for name in known}):
         yield Finding(
             (name,),
             f"has the machine-id of {first}: one machine listed twice, or a cloned image",
@@ -79,11 +80,8 @@ def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iter
 
 def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
     for name, first in _duplicates({name: report.hostname for name, report in reports.items()}):
-        yield Finding(
-            (name,),
-            f"has the host name {reports[name].hostname!r}, which {first} has too",
-            f"hostnamectl set-hostname {name}",
-        )
+        what = f"has the host name {reports[name].hostname!r}, which {first} has too"
+        yield Finding((name,), what, f"hostnamectl set-hostname {name}")
 
 
 def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
