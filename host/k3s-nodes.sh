@@ -49,6 +49,7 @@ prepare_hosts() {
 }
 
 prepare_cluster() {
+  local nodes
   [[ ${AFTER:-} != true ]] || poll "$START_DEADLINE" systemctl is-active --quiet k3s ||
     die "K3s is not running here, so the cluster does not know its configured hosts" "busbar verify STACK; where it finds K3s: journalctl -u k3s"
   # Without it a new machine as server 1 would find no cluster to join, and begin a second one.
@@ -62,13 +63,11 @@ prepare_cluster() {
       die "K3s is installed here and not running, so server 1 cannot join its cluster" \
         "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   fi
-  if systemctl is-active --quiet k3s; then
-    local nodes
-    nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
-    remove_lost_servers "$nodes"
-    replace_nodes "$nodes"
-    [[ ${AFTER:-} != true ]] || note_hosts
-  fi
+  systemctl is-active --quiet k3s || return 0
+  nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
+  remove_lost_servers "$nodes"
+  replace_nodes "$nodes"
+  [[ ${AFTER:-} != true ]] || note_hosts
 }
 
 # note_hosts: the names of the configured servers.
@@ -83,13 +82,15 @@ $(payload servers | sed 's/^/    /')
 EOF
 }
 
-# remove_lost_servers NODES
+# remove_lost_servers NODES: a server that busbar has made has its note on the Node, or is in the list of the last update.
 remove_lost_servers() {
-  local names node etcd
+  local names node machine etcd before
   names=$(payload servers)
   [[ -n $names ]] || return 0
-  while IFS='|' read -r node _ etcd _; do
+  before=$(configured_servers) || die "the list of the configured servers cannot be read" "see: systemctl status k3s"
+  while IFS='|' read -r node machine etcd _; do
     if [[ $etcd != true ]] || grep -xF "$node" <<<"$names" >/dev/null || node_is_ready "$node"; then continue; fi
+    [[ -n $machine ]] || grep -xF "$node" <<<"$before" >/dev/null || continue
     note "server $node is no longer configured, and not Ready: removing it from etcd before anything else changes"
     remove_node "$node"
   done <<<"$1"
@@ -114,7 +115,7 @@ is_older() {
 replace_node() {
   poll "$NOT_READY_DEADLINE" fails node_is_ready "$1" ||
     die "Node $1 is Ready on another machine than the one that is configured" \
-      "give the new machine another name; or remove K3s from the old one (docs/hosts.md, Replaced machines) and retry"
+      "give the new machine another name; or remove K3s from the old one (docs/hosts.md, Replaced machines) and retry. The same machine with another machine-id: k3s kubectl annotate node $1 busbar/machine- here, and retry"
   note "Node $1 was on another machine, which is gone: deleting it, so that the new one can join"
   remove_node "$1"
 }

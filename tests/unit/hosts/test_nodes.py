@@ -146,6 +146,7 @@ def test_a_node_that_is_or_may_be_ready_on_another_machine_stops_the_update(clus
     done = cluster.prepare("w-1 c")
     assert (done.returncode, cluster.log) == (1, [])
     assert "Node w-1 is Ready on another machine than the one that is configured. Fix: " in done.stderr
+    assert "with another machine-id: k3s kubectl annotate node w-1 busbar/machine-" in done.stderr
     cluster.has("w-1|a|Unknown|")
     done = cluster.prepare("w-1 c", prelude="node_field() { return 1; }; ")
     assert (done.returncode, cluster.log) == (1, [])
@@ -209,6 +210,19 @@ def test_a_lost_server_that_is_not_configured_any_more_leaves_before_anything_el
     done = cluster.prepare(servers="s-2\ns-3\ns-10")
     assert cluster.log == ["s-1 removed by this server", "s-1 deleted"], done.stderr
     assert "server s-1 is no longer configured, and not Ready" in done.stderr
+
+
+@pytest.mark.parametrize("before", ["s-1\ns-2", "s-2"])
+def test_a_lost_server_leaves_only_if_busbar_has_made_it(cluster: Cluster, before: str) -> None:
+    """Without the note of its machine: it has never been Ready, or somebody else has joined it."""
+    cluster.prepare(servers=before, AFTER="true")
+    cluster.has("s-1||Unknown|yes", "s-2|b|True|yes")
+    done = cluster.prepare(servers="s-2")
+    is_ours = "s-1" in before
+    assert (done.returncode, cluster.log) == (
+        0,
+        ["s-1 removed by this server", "s-1 deleted"] if is_ours else [],
+    )
 
 
 @pytest.mark.parametrize(("state", "listed"), [("True", "s-2"), ("Unknown", "s-1\ns-2")])
