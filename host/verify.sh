@@ -2,7 +2,7 @@
 # Reports what differs on this host from what the last update applied; changes nothing.
 #
 # Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units),
-#   DNS_SERVER, DNS_NAME (a server asks CoreDNS for this name).
+#   DNS_SERVER, DNS_NAME (a server or worker asks CoreDNS for this name).
 # Facts: {"node","epoch","drift":[TEXT...],"dns"}; epoch: this host's clock; dns: why CoreDNS does not answer, or empty.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib nfs-lib
@@ -34,7 +34,7 @@ dns_error() {
   read -ra bytes < <({ timeout 4 bash -c 'exec 3<>"/dev/tcp/$0/53" && printf "$1" >&3 && head -c 14 <&3' \
     "$DNS_SERVER" "$query\x00\x00\x01\x00\x01" 2>/dev/null || true; } | od -An -tx1) || true
   if ((${#bytes[@]} < 14)); then
-    printf 'CoreDNS (%s) does not answer this server' "$DNS_SERVER"
+    printf 'CoreDNS (%s) does not answer this host' "$DNS_SERVER"
   elif ((0x${bytes[5]} % 16 != 0 || 0x${bytes[9]} == 0)); then
     printf 'CoreDNS (%s) has no address for %s (response code %s)' "$DNS_SERVER" "$DNS_NAME" "$((0x${bytes[5]} % 16))"
   fi

@@ -27,6 +27,7 @@ from busbar.manifests.operators import Operator
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.preflight import unchangeable
 from busbar.preflight.host_checks import CLOCK_FIX, clock_error
+from busbar.preflight.network_checks import NODE_ROLES
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome, survey
 from busbar.text import counted, listed
@@ -42,7 +43,7 @@ _ENDPOINT_FIX = (
 )
 _DEPLOYED = "deployed"
 _DNS_FIX = (
-    "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide: one must be Ready, and this server must "
+    "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide: one must be Ready, and this host must "
     "reach its Node (VXLAN: UDP port 8472)"
 )
 # host/verify.sh on a host that nothing was installed on, or that was installed anew.
@@ -176,7 +177,7 @@ async def verify(
 
         def values(host: Host) -> dict[str, str]:
             nfs = {"NFS": "true"} if host == inventory.nfs_server else {}
-            return {"ROLE": host.role, **nfs, **(dns if host.role == "server" else {})}
+            return {"ROLE": host.role, **nfs, **(dns if host.role in NODE_ROLES else {})}
 
         reading = asyncio.create_task(asyncio.to_thread(state))
         found = await verify_hosts(hosts, inventory.hosts, values)

@@ -339,14 +339,16 @@ def test_the_host_of_the_export_is_asked_for_its_nfs_server_too() -> None:
     assert ["NFS=true" in command for command in commands] == [True, False]
 
 
-def test_servers_ask_coredns_and_one_that_gets_no_answer_is_named() -> None:
+@pytest.mark.parametrize(("role", "name"), [("servers", "server-1"), ("workers", "gpu-1")])
+def test_a_host_with_pods_asks_coredns_and_is_named_if_it_gets_no_answer(role: str, name: str) -> None:
     commands: list[str] = []
-    found = answered("servers", commands, dns="CoreDNS (10.43.0.10) does not answer this server")
+    found = answered(role, commands, dns="CoreDNS (10.43.0.10) does not answer this host")
     assert "DNS_SERVER=10.43.0.10 DNS_NAME=kubernetes.default.svc.cluster.local" in commands[0]
     (named,) = [each for each in found if each.kind == "site"]
-    assert (named.host, named.what) == ("server-1", "CoreDNS (10.43.0.10) does not answer this server")
-    answered("servers", commands, k3s={"sha256": {"amd64": "ab" * 32}, "disable": ["coredns"]})
-    assert "DNS_SERVER" not in commands[1]
+    assert (named.host, named.what) == (name, "CoreDNS (10.43.0.10) does not answer this host")
+    answered(role, commands, k3s={"sha256": {"amd64": "ab" * 32}, "disable": ["coredns"]})
+    answered("load_balancers", commands)
+    assert "DNS_SERVER" not in "".join(commands[1:])
 
 
 def test_a_cluster_whose_servers_were_installed_anew_is_gone_and_comes_back_by_two_commands() -> None:
@@ -404,7 +406,7 @@ def test_a_server_asks_for_a_name_without_any_program_for_it(code: int, records:
 
 def test_a_name_server_that_does_not_answer_is_named() -> None:
     says = output("verify", "dns_error", DNS_SERVER="127.0.0.1", DNS_NAME=NAME)
-    assert says == "CoreDNS (127.0.0.1) does not answer this server"
+    assert says == "CoreDNS (127.0.0.1) does not answer this host"
 
 
 @pytest.mark.parametrize(("ahead", "says"), [(600, "ahead of"), (-600, "behind"), (0, None)])
