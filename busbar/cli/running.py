@@ -18,6 +18,7 @@ from busbar.cli.stackfile import (
     Stack,
     Yes,
     find_file,
+    install_id,
     load_stack,
     login_of,
     read_secret,
@@ -181,6 +182,7 @@ def restore(
         file, cluster = load_stack(stack, project)
         login, inventory = login_of(file, cluster.ssh), Inventory.of(cluster)
         plan = asyncio.run(operation.plan(inventory, login, snapshot, s3=s3, server=server))
+        plan.refuse_other(install_id(file))
         _explain(plan)
         confirm(yes)
         with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
@@ -197,11 +199,8 @@ def restore(
 
 def _explain(plan: RestorePlan) -> None:
     snapshot = plan.snapshot
-    what = (
-        f"{snapshot.bytes / _MIB:.1f} MiB, {snapshot.time}"
-        if snapshot.time
-        else "not verified: K3s is not running"
-    )
+    known = f"{snapshot.bytes / _MIB:.1f} MiB, {snapshot.time}"
+    what = known if snapshot.time else "not verified: K3s is not running"
     typer.echo(f"snapshot  {snapshot.name} ({snapshot.where}, {what})")
     typer.echo(f"restored  on {plan.first.name}; its current data is moved aside")
     others = ", ".join(each.name for each in plan.others)

@@ -58,9 +58,8 @@ class _Steps:
         await self.restart_agents()
         nodes = [each.name for each in (*self.plan.servers, *self.plan.workers)]
         self.say(f"waiting for {len(nodes)} Nodes")
-        facts = await self._after_reset(
-            self.run(self.plan.first, "nodes", seconds=NODES_SECONDS, NODES=" ".join(nodes))
-        )
+        asked = self.run(self.plan.first, "nodes", seconds=NODES_SECONDS, NODES=" ".join(nodes))
+        facts = await self._after_reset(asked)
         return Restored(self.kept, tuple(map(str, facts["waiting"])))
 
     async def stop(self) -> None:
@@ -100,9 +99,8 @@ class _Steps:
         for server in self.plan.others:
             self.say(f"{server.name}: joining {first.name}")
             urls = " ".join(api_url(each.address) for each in running)
-            self._keep(
-                server, await self._after_reset(self.run(server, "join", seconds=START_SECONDS, SERVERS=urls))
-            )
+            facts = await self._after_reset(self.run(server, "join", seconds=START_SECONDS, SERVERS=urls))
+            self._keep(server, facts)
             running.append(server)
 
     async def restart_agents(self) -> None:
@@ -114,18 +112,14 @@ class _Steps:
     async def start_again(self, why: str) -> None:
         """Start the servers with their previous data, before any change. Raises RestoreError."""
         if self.plan.resumed:
+            again = ("restore", STACK, "--snapshot", self.plan.snapshot.name)
             raise RestoreError(
                 f"{why}. An earlier restore was not finished, so K3s is not started again",
-                Fix(
-                    "after the repair, with this or another snapshot",
-                    ("restore", STACK, "--snapshot", self.plan.snapshot.name),
-                ),
+                Fix("after the repair, with this or another snapshot", again),
             )
         self.say(f"{why}; starting K3s again with its previous data")
         failed = await self.failures(self.plan.servers, "start", START_SECONDS)
-        state = (
-            f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its previous data"
-        )
+        state = f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its data"
         raise RestoreError(f"{why}. Nothing was restored; K3s is running again {state}")
 
     async def run(self, host: Host, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
@@ -163,15 +157,23 @@ class RestoreError(Failed):
 class RestorePlan:
     """A checked restore. `first` is reset to the snapshot, `others` join it in this order.
 
-    `resumed`: an earlier restore was not finished. Servers may then have old and restored data, and must not
-    run with these, because they could form two clusters.
+    `install_id`: of their cluster. `resumed`: an earlier restore was not finished. Servers may then have old
+    and restored data, and must not run with these, because they could form two clusters.
     """
 
     snapshot: Snapshot
     first: Host
     others: tuple[Host, ...]
     workers: tuple[Host, ...]
+    install_id: str
     resumed: bool = False
+
+    def refuse_other(self, install_id: str | None) -> None:
+        """Raise RestoreError if the stack's cluster is another one; "": it has none, None: it is unknown."""
+        if install_id not in (None, self.install_id):
+            where = "correct their addresses in this file, which may be a copy of that cluster's"
+            fix = Fix(f"{where}; if this stack has lost its state", ("recover", STACK))
+            raise RestoreError("the servers belong to another cluster than the stack; no changes made", fix)
 
     @property
     def servers(self) -> tuple[Host, ...]:
@@ -196,15 +198,14 @@ async def plan(
         _refuse([*(each for each in answers if isinstance(each, str)), *_problems(states)])
         snapshot, state = _choose(states, wanted, s3=s3, server=server)
         if not s3:
+            values = {"VERB": "check", "SNAPSHOT": snapshot.path}
             try:
-                await hosts.run(
-                    state.host, SCRIPT, {"VERB": "check", "SNAPSHOT": snapshot.path}, seconds=CHECK_SECONDS
-                )
+                await hosts.run(state.host, SCRIPT, values, seconds=CHECK_SECONDS)
             except (ScriptError, UnreachableError) as error:
                 raise RestoreError(str(error)) from None
     others = tuple(each for each in servers if each != state.host)
-    workers = inventory.workers
-    return RestorePlan(snapshot, state.host, others, workers, any(each.restoring for each in states))
+    resumed = any(each.restoring for each in states)
+    return RestorePlan(snapshot, state.host, others, inventory.workers, state.install_id, resumed)
 
 
 def _problems(states: Sequence[ServerState]) -> list[str]:

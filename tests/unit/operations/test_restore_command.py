@@ -20,7 +20,7 @@ from tests.support.ssh_hosts import at
 
 SNAPSHOT = Snapshot("nightly", "server-2", "/x/nightly", 3 << 20, "2026-11-22T04:00:00Z")
 SERVERS = tuple(at(1, name, "server") for name in ("server-2", "server-1"))
-PLAN = RestorePlan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),))
+PLAN = RestorePlan(SNAPSHOT, SERVERS[0], SERVERS[1:], (at(1, "gpu-1", "worker"),), "1")
 Call = Callable[..., Result]
 
 
@@ -48,6 +48,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> list[RestorePlan]:
     async def nothing(*_: Any) -> list[Any]:
         return []
 
+    monkeypatch.setattr("busbar.cli.running.install_id", lambda _: "1")
     monkeypatch.setattr(restore, "plan", plan)
     monkeypatch.setattr(lock, "held", lambda *_, **__: contextlib.nullcontext())
     monkeypatch.setattr(restore, "restore", run)
@@ -68,6 +69,18 @@ def test_with_yes_it_is_restored_and_verified(call: Call, restored: list[Restore
     assert (done.exit_code, restored) == (0, [PLAN]), done.output
     assert "old data: server-1:/db/old" in done.stdout
     assert "as applied" in done.stdout
+
+
+@pytest.mark.parametrize(("of_stack", "code"), [(None, 0), ("2", 1), ("", 1)])
+def test_the_cluster_of_another_stack_is_not_restored(
+    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch, of_stack: str | None, code: int
+) -> None:
+    """Such as of the stack whose file was copied; "": the new stack has installed nothing, None: unknown."""
+    monkeypatch.setattr("busbar.cli.running.install_id", lambda _: of_stack)
+    done = call("restore", "prod", "--snapshot", "nightly", "--yes")
+    assert (done.exit_code, restored) == (code, [] if code else [PLAN]), done.output
+    said = "error: the servers belong to another cluster than the stack; no changes made. Fix: correct their"
+    assert (said in done.stderr, "busbar recover prod" in done.stderr) == (bool(code), bool(code))
 
 
 INTERRUPTED = "interrupted; K3s may be stopped on servers. Fix: run the same command again"
