@@ -3,7 +3,7 @@
 # Secrets in a copy are encrypted as in the state. The removal of the host removes its copies.
 #
 # VERB=keep: keeps the payload, and of the copies of this CHECKOUT the newest KEPT. VERB=list. VERB=read: NAME.
-# Values: NAME (TIME-CHECKOUT), CHECKOUT, KEPT. Payload of keep: copy (a line of JSON about the copy, then the copy).
+# Values: NAME (TIME-CHECKOUT), CHECKOUT, KEPT, INSTALL_ID (of the cluster in the state). Payload of keep: copy (a line of JSON about the copy, then the copy).
 # Facts: {"install_id" (empty on a host without a mark),"rotated" (lines "KIND NUMBER"),"copies":[their lines of JSON]}; of read
 #   {"copy"} (base64)
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner
@@ -18,10 +18,10 @@ main() {
   esac
 }
 
-# keep_copy: nothing on a host that was not installed, because its removal would leave the copy there.
+# keep_copy: nothing on a host without a mark, whose removal would leave it there, or of another cluster, whose stack may find it.
 keep_copy() {
   local old
-  [[ -s $STATE_DIR/owner ]] || return 0
+  [[ -s $STATE_DIR/owner && $(owner_field install_id) == "$INSTALL_ID" ]] || return 0
   install -d -m 0700 "$COPIES_DIR"
   payload copy | write_file "$COPIES_DIR/$NAME" 0600
   # Names begin with the time, so the newest is the last.

@@ -179,14 +179,18 @@ def read_state(stack: str, project: Path) -> str:
 
 def install_id(file: StackFile) -> str | None:
     """The install id of the cluster, from the state: "" if nothing is installed, None if it is unreadable."""
-    import re
-
     from busbar.cli.stack.errors import NO_STACK
 
     try:
-        state = read_state(file.stack, file.project)
+        return install_id_in(read_state(file.stack, file.project))
     except SecretError as error:
         return "" if NO_STACK.search(str(error)) else None
+
+
+def install_id_in(state: str) -> str:
+    """The install id of the cluster in a state; "" if nothing is installed."""
+    import re
+
     found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
     return found[1] if found else ""
 

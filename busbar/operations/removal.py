@@ -111,10 +111,7 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
             await _check_gone(hosts, spec, error)
             servers = [other for other in spec.others if other.role == "server"]
             if spec.host.role == "server" and not await _leave(hosts, servers, spec.host.name, say):
-                say(
-                    f"{spec.host.name}: no other server of its cluster is running; its etcd member is not "
-                    "removed"
-                )
+                say(f"{spec.host.name}: no other server of its cluster is running; its etcd member stays")
             return error.finding.what
     return None
 

@@ -27,6 +27,7 @@ from busbar.cli.stack import Target, session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import LOST
 from busbar.cli.stack.session import Session
+from busbar.cli.stackfile import install_id_in
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
 from busbar.finding import Fix, shown, with_fix
@@ -207,15 +208,13 @@ def keep(s: Session, former: Snapshot, state: Snapshot) -> None:
         s.say(f"warning: no host has a copy of the state: {error}")
         return
     values = {"VERB": "keep", "NAME": header.name, "CHECKOUT": header.checkout, "KEPT": str(KEPT)}
+    values["INSTALL_ID"] = install_id_in(state.text)
     kept = _places(s, _ask(login, hosts, values, copy=text), "warning: no copy of the state there")
     # The state of an admin with the same backend is the one that this update began with.
     ours = {header.sha256, _digest(former.text)}
     newest = next((each for each in _newest(kept) if each.checkout != header.checkout), None)
     if newest and newest.sha256 not in ours and newest.time > (here[-1].time if here else ""):
-        what = (
-            f"warning: {newest.author} has kept another state of this stack at {newest.time}, from another "
-            "folder. Both copies stay"
-        )
+        what = f"warning: {newest.author} has kept another state of this stack at {newest.time}; both stay"
         s.say(with_fix(what, Fix("use one backend for all admins", ("docs", "sites"))))
 
 

@@ -116,9 +116,10 @@ def session(tmp_path: Path) -> Any:
     return SimpleNamespace(target=Target(tmp_path, "prod"), say=said.append, said=said)
 
 
-def kept(host: Host, of: Header, text: str) -> Place:
+def kept(host: Host, of: Header, text: str, install_id: str = "0123456789abcdef") -> Place:
     payload = {"copy": text}
     values = {"VERB": "keep", "NAME": of.name, "CHECKOUT": of.checkout, "KEPT": str(KEPT)}
+    values["INSTALL_ID"] = install_id
     return Place.of_host(SERVER, host.facts("state-copy", payload, **values))
 
 
@@ -142,6 +143,14 @@ def test_a_host_keeps_the_newest_copies_of_each_checkout_readable_by_root_only(t
 def test_a_host_that_busbar_did_not_install_keeps_nothing(tmp_path: Path) -> None:
     assert kept(Host(tmp_path), *copy("first")) == Place("server-1", (), SERVER)
     assert not (tmp_path / "var/lib/busbar").exists()
+
+
+@pytest.mark.parametrize("install_id", ["", "f" * 16])
+def test_a_host_of_another_cluster_keeps_nothing(tmp_path: Path, install_id: str) -> None:
+    """Else `busbar recover` of its own stack may find it, where the folder was copied with its names."""
+    host = Host(tmp_path)
+    host.write("var/lib/busbar/owner", MARK)
+    assert kept(host, *copy("first"), install_id).headers == ()
 
 
 def test_the_newest_whole_copy_is_taken_from_any_place(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +187,9 @@ def test_a_newer_state_and_a_silent_host_are_warnings(session: Any, monkeypatch:
 
     monkeypatch.setattr(copies, "_keepers", lambda _: (None, [SERVER]))
     monkeypatch.setattr(copies, "_ask", ask)
-    copies.keep(session, state(), state(ROOT, NAMESPACE))
+    installed = {**HOST, "inputs": {"create": f"sudo env INSTALL_ID={'a' * 16} bash"}}
+    copies.keep(session, state(), state(ROOT, installed))
+    assert asked[0]["INSTALL_ID"] == "a" * 16
     [path] = (session.target.folder / "state").iterdir()
     assert (asked[0]["VERB"], asked[0]["NAME"], asked[0]["copy"]) == ("keep", path.name, path.read_text())
     first, second = session.said
