@@ -93,10 +93,10 @@ def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Findi
                 (name,),
                 f"belongs to another cluster: {mark.owner} installed it",
                 Fix(
-                    "correct its address in this file, which may be a copy of that cluster's; if this stack "
-                    "has lost its state",
+                    "correct its address in this file, perhaps a copy of that one's; if this state is lost",
                     ("recover", STACK),
-                    "; if that cluster is to lose the host, remove it from that one's file and update that",
+                    "; if that cluster is to lose the host, remove it from that one's file and update that, "
+                    "or where it is not listed any more: busbar docs hosts 'By hand'",
                 ),
             )
 
