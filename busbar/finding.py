@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -25,6 +26,13 @@ def shown(stack: str) -> str:
     return known if stack in (STACK, known.partition(" ")[0]) else stack
 
 
+def filled(text: str) -> str:
+    """TEXT with the stack of this command in place of STACK, and its folder as busbar and Pulumi take it."""
+    name, _, folder = shown(STACK).partition(" --project ")
+    text = text.replace(f"--stack {STACK}", f"--stack {name}{f' --cwd {folder}' if folder else ''}")
+    return re.sub(rf"(?<![\w.]){STACK}\b", lambda _: shown(STACK), text)
+
+
 @dataclass(frozen=True)
 class Fix:
     """What to do: a sentence, a command of busbar, or both. A test asks each command for its options.
@@ -38,14 +46,15 @@ class Fix:
     when: str = ""
 
     def __str__(self) -> str:
-        words = [shown(word) if at == 1 or word == STACK else word for at, word in enumerate(self.command)]
+        words = [shown(word) if at == 1 else word for at, word in enumerate(self.command)]
         said = ": ".join(filter(None, (self.text, " ".join(("busbar", *words)) if words else "")))
-        return f"{said}{'' if self.when.startswith((',', ';')) else ' '}{self.when}" if self.when else said
+        after = f"{'' if self.when.startswith((',', ';')) else ' '}{self.when}" if self.when else ""
+        return filled(f"{said}{after}")
 
 
 def with_fix(what: object, fix: Fix | str) -> str:
     """A message with its fix, if there is one."""
-    return f"{str(what).rstrip('.')}. Fix: {text}" if (text := str(fix)) else str(what)
+    return f"{str(what).rstrip('.')}. Fix: {text}" if (text := filled(str(fix))) else str(what)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class Finding:
 
     def data(self) -> dict[str, Any]:
         """A finding about a host as plain data."""
-        return {"host": self.host, "kind": self.kind, "what": self.what, "fix": str(self.fix)}
+        return {"host": self.host, "kind": self.kind, "what": self.what, "fix": filled(str(self.fix))}
 
 
 def error(what: str, fix: Fix | str) -> Finding:

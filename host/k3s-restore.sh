@@ -120,7 +120,7 @@ problem() {
 
 check_here() {
   local bytes needed available factor=$SPACE_FACTOR
-  [[ -s $SNAPSHOT ]] || die "$SNAPSHOT does not exist or is empty; no changes made" "run busbar snapshots for a list"
+  [[ -s $SNAPSHOT ]] || die "$SNAPSHOT does not exist or is empty; no changes made" "busbar snapshots STACK lists them"
   bytes=$(size_of "$SNAPSHOT")
   if [[ $SNAPSHOT == *.zip ]]; then
     factor=$SPACE_FACTOR_ZIP
@@ -143,12 +143,12 @@ check_content() {
   wanted=$(tail -c 32 "$SNAPSHOT" | od -An -v -tx1 | tr -d ' \n')
   [[ $(($1 % 512)) == 32 && $got == "$wanted" ]] ||
     die "$SNAPSHOT is damaged or not a snapshot of etcd: its sha256 is $got, expected $wanted; no changes made" \
-      "use another one: busbar snapshots"
+      "use another one: busbar snapshots STACK"
   own=/bootstrap/$(token_password | tr -d '\n' | sha256sum | cut -c1-12)
   keys=$(bootstrap_keys)
   [[ $(tail -n 1 <<<"$keys") == "$own" ]] ||
     die "$SNAPSHOT was made with another token than this cluster's (keys: ${keys//$'\n'/ }, expected $own); no changes made" \
-      "use a snapshot of this cluster. A snapshot from before a rotation of the server token needs the earlier token: docs/hosts.md"
+      "use a snapshot of this cluster. A snapshot from before a rotation of the server token needs the earlier token: docs/hosts.md, Rotation"
 }
 
 # bootstrap_keys: those in SNAPSHOT, the one that was written last at the end. After a rotation the file also holds the
@@ -223,7 +223,7 @@ old_data() {
 }
 
 refuse_running() {
-  is_stopped "$UNIT" || die "$UNIT is running here; no changes made" "run busbar restore again: it stops all servers first"
+  is_stopped "$UNIT" || die "$UNIT is running here; no changes made" "run the same command again: it stops all servers first"
 }
 
 # start_here: after a reset etcd may have another agent token than the configuration.

@@ -118,7 +118,7 @@ refuse_new_identity() {
   name=$(config_value node-name <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $name || $name == "$NODE_NAME" ]] ||
     die "this server is $name in etcd and cannot become $NODE_NAME; no changes made" \
-      "keep the name $name in hosts.servers, or rename servers one at a time: docs/hosts.md, Renaming"
+      "keep the name $name in hosts.servers, or rename servers one at a time: docs/hosts.md, Renaming and moving"
   token=$(config_value token <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $token || $(password_of "$token") == "$(password_of "$(next_token)")" ]] || rotation_is_due server_token ||
     die "the token is not the one that this cluster was created with; no changes made" \

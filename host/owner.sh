@@ -20,7 +20,7 @@ claim_host() {
         "remove it from hosts and run an update; then list it as a $role"
     [[ -z ${INSTALL_ID:-} || -z $(owner_field install_id) || $(owner_field install_id) == "$INSTALL_ID" ]] ||
       die "this host belongs to another cluster ($(owner_field owner))" \
-        "remove it there; if the state of that stack is lost: VERB=remove bash host/..., as in docs/hosts.md"
+        "remove it there; if the state of that stack is lost: docs/hosts.md, By hand"
   fi
   install -d -m 0700 "$STATE_DIR"
   printf 'role=%s\nowner=%s\ninstall_id=%s\n' "$role" "${OWNER:-by hand}" "${INSTALL_ID:-}" |

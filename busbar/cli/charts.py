@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from busbar.capability import Capability
 from busbar.cli.stack.errors import NO_STACK
-from busbar.cli.stackfile import SecretError, read_outputs, read_state
+from busbar.cli.stackfile import SecretError, named, read_outputs, read_state
 from busbar.config import stackfile
 from busbar.finding import STACK, Finding, Fix
 from busbar.helm import drift as charts
@@ -89,4 +89,5 @@ def _findings(path: Path, capability: Capability) -> Iterator[Finding]:
         yield Finding((CLUSTER,), f"it cannot be compared: {error}", error.fix, kind="unknown")
     except ContractError as error:
         what = f"the outputs of {config.cluster} cannot be read: {error}"
-        yield Finding((CLUSTER,), what, f"busbar up on {config.cluster}", kind="unknown")
+        fix = Fix(command=("up", named(config.cluster, path.parent)))
+        yield Finding((CLUSTER,), what, fix, kind="unknown")

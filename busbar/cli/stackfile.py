@@ -87,14 +87,17 @@ def open_file(stack: str, project: Path | None) -> Path:
     from busbar.config import stackfile
 
     OPENED[:] = [path := stackfile.find(stack, project, Path.cwd())]
-    os.environ[STACK_SHOWN] = _named(stackfile.stack_of(path), path.parent)
+    os.environ[STACK_SHOWN] = named(stackfile.stack_of(path), path.parent)
     return path
 
 
-def _named(stack: str, folder: Path) -> str:
-    """The words for a stack of the project in FOLDER, in a command that is typed here."""
+def named(stack: str, folder: Path) -> str:
+    """The words for a stack, by default of the project in FOLDER, in a command that is typed here."""
     from busbar.config import stackfile
 
+    _, project, name = f"//{stack}".rsplit("/", 2)
+    if project not in ("", stackfile.project_name(folder)):
+        return f"{name} in the folder of {project}"
     if folder.samefile(stackfile.project_folder(None, Path.cwd()) or Path.cwd()) and shown(stack) == stack:
         return stack
     return f"{stack} --project {shlex.quote(os.path.relpath(folder))}"
@@ -154,7 +157,7 @@ def kubeconfig_of(file: StackFile) -> str:
     try:
         with_server(text, server="", name="")
     except ValueError as error:
-        again = Fix(command=("up", _named(file.stack, file.project)), when=", which writes it anew")
+        again = Fix(command=("up", named(file.stack, file.project)), when=", which writes it anew")
         raise SecretError(f"{kept}: {error}", again) from None
     return text
 
@@ -214,8 +217,8 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
     if problem:
         fix = Fix(f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)")
         if UNREADABLE_STATE.search(problem):
-            fix = Fix("see how to repair it", ("status", _named(stack, project)))
+            fix = Fix("see how to repair it", ("status", named(stack, project)))
         elif NO_OUTPUT.search(problem):
-            fix = Fix(command=("up", _named(stack, project)), when=", because no update has written it yet")
+            fix = Fix(command=("up", named(stack, project)), when=", because no update has written it yet")
         raise SecretError(f"{what} of stack {stack} cannot be read: {problem}", fix)
     return done.stdout

@@ -33,10 +33,7 @@ from busbar.text import listed
 BUSY_POLL_SECONDS = 10.0
 _SHOWN = 4
 _OVER = ("Succeeded", "Failed")
-_FIX = (
-    "Fix: raise validation.run when these pods have ended, or let busbar wait for that: "
-    "validation.when_busy: wait"
-)
+_FIX = "Fix: raise validation.run when these pods have ended, or set validation.when_busy: wait"
 
 
 class _Unschedulable(JobNeverStarted):

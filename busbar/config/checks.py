@@ -27,7 +27,7 @@ from busbar.config.cluster import (
 )
 from busbar.config.findings import did_you_mean
 from busbar.config.types import PACKAGED, ip_of, is_floating
-from busbar.finding import Finding, KeyPath, path_of
+from busbar.finding import STACK, Finding, KeyPath, path_of
 from busbar.judge.nccl.expected.system import is_gpu
 from busbar.text import counted, listed
 
@@ -152,7 +152,7 @@ def login(ssh: Ssh, secrets: Collection[str], project: str) -> Iterator[Finding]
     if not chosen:
         fix = (
             "set ssh.key_file, or ssh.agent: true, or the key as a secret: `pulumi config set --secret "
-            f"{secret} < KEYFILE`"
+            f"{secret} --stack {STACK} < KEYFILE`, of a new stack after `pulumi stack init --stack {STACK}`"
         )
         yield Finding(("ssh",), "no SSH key configured", fix)
     elif len(chosen) > 1:
@@ -305,7 +305,9 @@ def bucket(cluster: Cluster, secrets: Collection[str]) -> Iterator[Finding]:
     missing = [f"busbar:{key}" for key in ("s3AccessKey", "s3SecretKey") if key not in secrets]
     if cluster.k3s.snapshots.s3 and missing:
         text = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
-        yield Finding(("k3s", "snapshots", "s3"), text, "run `pulumi config set --secret KEY` for each")
+        yield Finding(
+            ("k3s", "snapshots", "s3"), text, f"for each: `pulumi config set --secret KEY --stack {STACK}`"
+        )
 
 
 # Keys that busbar writes into config.yaml, with the setting that changes them.

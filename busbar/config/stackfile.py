@@ -20,7 +20,7 @@ from busbar.config.files import resolve
 from busbar.config.findings import ConfigError, did_you_mean, finding, section, show, unknown_keys
 from busbar.config.types import DnsLabel, HostKey, NonEmpty
 from busbar.exits import Misuse
-from busbar.finding import Finding, Fix, KeyPath
+from busbar.finding import STACK, Finding, Fix, KeyPath
 from busbar.models import ConfigModel
 
 PROJECT = "busbar"
@@ -59,7 +59,7 @@ def project_schema(
     keys: dict[str, Any] = {f"{project}:{key}": {"$ref": f"#/$defs/{model.__name__}"}}
     for name, description in secrets.items():
         definitions["Secret"] = _SECRET
-        how = f"Set it with `pulumi config set --secret {project}:{name}`."
+        how = f"Set it with `pulumi config set --secret {project}:{name} --stack STACK`."
         keys[f"{project}:{name}"] = {"$ref": "#/$defs/Secret", "description": f"{description} {how}"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -109,7 +109,7 @@ def tidy(node: Any, *, is_mapping_of_fields: bool = False) -> Any:
 
 _FIX = (
     "remove it. busbar makes the cluster's tokens itself, and logs in with a key, never with a password. Its "
-    "own secrets are top-level keys, which `pulumi config set --secret busbar:KEY` sets: "
+    "own secrets are top-level keys, which `pulumi config set --secret busbar:KEY --stack STACK` sets: "
     f"{', '.join(SECRETS)}. Any other one belongs in a Kubernetes Secret"
 )
 # A whole key, in snake case.
@@ -153,7 +153,7 @@ def _is_secret(path: KeyPath) -> bool:
 
 def plain_text(key: str, project: str = "busbar") -> Finding:
     """The finding for a secret key of the stack whose value is not encrypted."""
-    fix = f"replace the secret everywhere, then run `pulumi config set --secret {project}:{key}`"
+    fix = f"replace the secret everywhere, then `pulumi config set --secret {project}:{key} --stack {STACK}`"
     return Finding((f"{project}:{key}",), "is stored in plain text", fix)
 
 

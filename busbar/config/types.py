@@ -352,9 +352,7 @@ SshKey = Annotated[
     str,
     Matching(r"(ssh|ecdsa|sk)-[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\x00-\x1f\x7f]*)?", "a public key of OpenSSH"),
 ]
-STATE_FIRST = (
-    "If the stack has used it until now, first run `pulumi state delete` for its Namespace, which then stays"
-)
+STATE_FIRST = "To keep one that it has used, first `pulumi state delete --stack STACK` of its Namespace"
 """Without this step, a change of the namespace would delete the former one with its owner's objects."""
 
 

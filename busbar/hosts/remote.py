@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import asyncssh
 
 from busbar.exits import NoVerdict
-from busbar.finding import Finding, Fix
+from busbar.finding import Finding, Fix, filled
 from busbar.hosts import scripts, ssh
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.scripts import script_result
@@ -271,7 +271,7 @@ class Hosts:
                 raise _login_failed(host, f"ends with exit status {done.exit_status}", printed)
             reason = [f"exit status {done.exit_status}{printed.quoted}", *printed.stderr][-1]
             reason = reason.removeprefix(f"busbar: {host.name}: ")
-            raise ScriptError(f"{script} failed: {reason}", host.name)
+            raise ScriptError(f"{script} failed: {filled(reason)}", host.name)
         try:
             return script_result("\n".join(printed.stdout))
         except ValueError:

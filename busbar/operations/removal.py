@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from busbar.finding import Fix, with_fix
+from busbar.finding import STACK, Fix, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
 from busbar.models import StrictModel
@@ -135,16 +135,16 @@ async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> 
 async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) -> None:
     if error.answers:
         raise ScriptError(
-            f"{error}. If this machine is not the one that busbar installed: `pulumi state delete` of "
-            f"{spec.resource} leaves it as it is"
+            f"{error}. If this machine is not the one that busbar installed: `pulumi state delete --stack "
+            f"{STACK}` of {spec.resource} leaves it as it is"
         )
     if not await _any_answers(hosts, spec.others):
         asked = ", ".join(other.name for other in spec.others) or "there is none"
         raise ScriptError(
             f"{spec.host.name}: {error.finding.what}; no other host of the cluster answers either "
             f"({asked}), so it is not known to be gone. Fix: check "
-            "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm STACK "
-            "--force --preserve-config`, which forgets them and keeps the stack file"
+            "the network of this machine (VPN, bastion); if all machines are gone: `pulumi stack rm --force "
+            f"--preserve-config --stack {STACK}`, which forgets them and keeps the stack file"
         )
 
 

@@ -52,10 +52,7 @@ _BARE = "nothing of busbar is installed"
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
 
-_OPEN_FILES_FIX = (
-    "set LimitNOFILE=1048576 for k3s-agent or slurmd, restart it and measure again: NCCL needs more for "
-    "all-to-all over many hosts"
-)
+_OPEN_FILES_FIX = "set LimitNOFILE=1048576 for k3s-agent or slurmd, restart it and measure again"
 READY = "Ready"
 UNKNOWN = "unknown"
 

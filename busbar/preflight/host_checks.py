@@ -23,9 +23,7 @@ MIN_MEMORY_BYTES = {"lb": 0.4 * GIB, "server": 1.8 * GIB, "worker": 1.8 * GIB, "
 OTHER_DISKS_MIN_BYTES = 2e9
 # A certificate from a host whose clock is ahead is not yet valid on the others.
 MAX_SKEW_SECONDS = 5.0
-CLOCK_FIX = (
-    "timedatectl set-ntp true (systemd-timesyncd or chrony) on the host; check this machine's clock too"
-)
+CLOCK_FIX = "timedatectl set-ntp true on the host (systemd-timesyncd, chrony); check the clock here too"
 OTHER_KUBERNETES = ("rke2-server", "rke2-agent", "kubelet")
 
 

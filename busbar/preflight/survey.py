@@ -25,10 +25,7 @@ from busbar.preflight.spec import SCRIPT_SECONDS, Answer, Spec, query
 
 ROUTE_SECONDS = 10
 THIS_MACHINE = "this machine"
-_FIX = (
-    f"open TCP port {API_PORT} from this machine to the load balancers, or to api_endpoint (firewalls, "
-    "security groups)"
-)
+_FIX = f"open TCP port {API_PORT} from this machine to the load balancers, or to api_endpoint (firewalls)"
 _BASTION_FIX = (
     "the bastion carries SSH only: set ssh.bastion.api_proxy_url to an HTTP proxy in that network (CONNECT "
     f"to port {API_PORT}), route this machine there, or run busbar on the bastion"

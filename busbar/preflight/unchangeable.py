@@ -15,7 +15,7 @@ from operator import eq
 
 from busbar.config.checks import node_prefix
 from busbar.config.cluster import K3s, arguments_of, parsed
-from busbar.finding import Finding
+from busbar.finding import Finding, Fix
 from busbar.kube.health import outside
 from busbar.preflight.report import FirstValues, Report
 from busbar.text import listed
@@ -153,9 +153,8 @@ def check(configured: Mapping[str, str], servers: Mapping[str, Report]) -> Itera
         address, now = members.get(name), servers[name].node_address
         if address and now not in ("", address):
             what = f"the address of a server in etcd, {address}, cannot be changed; the machine has {now}"
-            fix = (
-                f"give the machine {address} again and write it back; or remove the server and add it: "
-                "busbar docs hosts 'Renaming and moving'"
+            fix = Fix(
+                f"give it {address} again, or remove and add it", ("docs", "hosts", "'Renaming and moving'")
             )
             yield Finding((name,), what, fix)
 

@@ -24,7 +24,7 @@ from busbar.config.cluster import AnyCluster, HostsFrom, has_list
 from busbar.config.findings import unknown_keys
 from busbar.config.project import Config, ProjectConfig
 from busbar.config.stackfile import plain_text, read_file, with_listed_hosts
-from busbar.finding import STACK_SHOWN
+from busbar.finding import STACK, STACK_SHOWN, Fix
 from busbar.hosts import proxy
 from busbar.hosts.inventory import Host, Inventory
 from busbar.kube.wait import Deadline, SystemClock
@@ -253,9 +253,9 @@ async def refuse_other_cluster(name: str, identifier: str) -> None:
         recorded = (args.old_inputs or {})["input"]
         raise ValueError(
             f"cluster {name} is another one than before: its id is {identifier}, expected {recorded['id']}. "
-            "Nothing was changed. Fix: configure the former cluster again; or, to move, first run "
-            "`busbar destroy` on this stack, which removes what it has on the former one. If that one is "
-            f"gone, run `pulumi stack rm --force --preserve-config {pulumi.get_stack()}`, then retry"
+            "Nothing was changed. Fix: configure the former cluster again; or, to move, first "
+            f"{Fix(command=('destroy', STACK))}, which removes what this stack has on the former one, or "
+            "forgets it where that one is gone"
         )
 
     hook = pulumi.ResourceHook(CLUSTER_ID, before_update, pulumi.ResourceHookOptions(on_dry_run=True))

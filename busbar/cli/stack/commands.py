@@ -21,7 +21,7 @@ from busbar.cli.stack.rows import PlannedChanges, Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Misuse
-from busbar.finding import Fix, with_fix
+from busbar.finding import STACK, Fix, with_fix
 from busbar.helm import drift
 from busbar.helm.drift import Difference
 from busbar.kube.client import RestApi
@@ -254,11 +254,12 @@ def _forget_completed(s: Session, stack: auto.Stack, state: Snapshot) -> None:
         s.say(f"warning: the records of interrupted steps remain: {s.engine.stderr}")
         return
     if lost := _unrecorded(state):
-        s.say(
+        what = (
             f"warning: an earlier update was interrupted while it created {lost}, which this update did not "
-            "create. It may exist outside the state. Fix: remove it by hand, then "
-            f"`pulumi refresh --clear-pending-creates --stack {s.target.name}`."
+            "create. It may exist outside the state"
         )
+        fix = f"remove it by hand, then `pulumi refresh --clear-pending-creates --stack {STACK}`"
+        s.say(with_fix(what, fix))
 
 
 def _unrecorded(state: Snapshot) -> str:

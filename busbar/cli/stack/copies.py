@@ -30,7 +30,7 @@ from busbar.cli.stack.session import Session
 from busbar.cli.stackfile import install_id_in
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Failed, Misuse
-from busbar.finding import Fix, shown, with_fix
+from busbar.finding import STACK, Fix, shown, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, ScriptError, on_each
 from busbar.manifests.names import digest
@@ -244,7 +244,7 @@ def recover(target: Target, *, yes: bool) -> int:
 def _refuse_known(state: Snapshot, target: Target) -> None:
     if state.made:
         has = f"the state of stack {target.name} has {counted(len(state.made), 'resource')}"
-        forget = f"; to forget it: `pulumi stack rm --force --preserve-config {target.name}`"
+        forget = f"; to forget it: `pulumi stack rm --force --preserve-config --stack {STACK}`"
         fix = Fix("to go on with it", ("up", target.name), forget)
         raise Failed(f"{has}, and only a lost one is recovered", fix)
 

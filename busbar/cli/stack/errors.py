@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from busbar.finding import STACK, Fix, shown
+from busbar.finding import STACK, Fix, filled
 from busbar.kube.client import ASK_VERIFY
 
 # Texts of the Pulumi engine.
@@ -36,28 +36,19 @@ _CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote comman
 _UNREACHABLE_CLUSTER = re.compile(r"(cluster is unreachable|due to unreachable cluster)\b.*", re.DOTALL)
 _SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
 
-INSTALL_PULUMI = (
-    "install the Pulumi CLI (https://www.pulumi.com/docs/install/) and open a new shell, in which "
-    "`pulumi version` must work"
-)
+INSTALL_PULUMI = "install the Pulumi CLI (https://www.pulumi.com/docs/install/); `pulumi version` must work"
 
 # Text of the engine or of SSH -> fix. The text itself is always shown first.
 _FIXES: Mapping[str, Fix | str] = {
-    r"passphrase must be set": (
-        "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH/OF/A/FILE that holds it."
-    ),
+    r"passphrase must be set": "export PULUMI_CONFIG_PASSPHRASE, or PULUMI_CONFIG_PASSPHRASE_FILE=/PATH.",
     r"incorrect passphrase": "export the PULUMI_CONFIG_PASSPHRASE with which this stack was created.",
     r"PULUMI_ACCESS_TOKEN must be set|not logged in|pulumi login": (
         "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER."
     ),
-    r"unable to open state directory": (
-        "create the folder that PULUMI_BACKEND_URL names, or correct the variable."
-    ),
+    r"unable to open state directory": "create the folder that PULUMI_BACKEND_URL names, or correct it.",
     r"virtual ?env": "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
     # Without the option it also rebuilds the Python environment, with any python3 on PATH.
-    r"no resource plugin|could not find plugin": (
-        "`pulumi install --no-dependencies` in the project folder installs the plugins."
-    ),
+    r"no resource plugin|could not find plugin": "`pulumi install --no-dependencies` in the project folder.",
     r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(": Fix(
         "see which hosts do not answer",
         ("preflight", STACK),
@@ -72,7 +63,7 @@ _FIXES: Mapping[str, Fix | str] = {
     ),
     r"currently locked by|Another update is currently in progress": (
         "wait until that update has ended; `kill -INT PID` ends its engine after the running steps. If its "
-        "process is gone: `pulumi cancel STACK`, then retry."
+        f"process is gone: `pulumi cancel --stack {STACK}`, then retry."
     ),
 }
 
@@ -112,7 +103,7 @@ def _named(text: str) -> str:
             return f"{found['step']}: is not responding ({why}); no changes made there"
         return text
     text = f"{text[: ran.start()]}:\n{text[ran.end() :]}".rstrip(":\n")
-    text = re.sub(rf"\b{STACK}\b", lambda _: shown(STACK), text)  # A script does not know its stack.
+    text = filled(text)  # A script does not know its stack.
     if found := _CONNECTION_ENDED.search(text):
         return f"{found['step']}: the SSH connection ended while its script ran ({found['why']})"
     return text

@@ -20,6 +20,7 @@ from busbar.cli.stackfile import capability_of
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT
 from busbar.exits import Failed
+from busbar.finding import STACK, filled
 from busbar.helm.releases import statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
@@ -65,8 +66,7 @@ class Guard:
                 return
             raise Failed(
                 f"it is unknown whether jobs run: {error}; nothing was removed",
-                "make the Kubernetes API respond; if the machines of the cluster are gone: first "
-                "busbar destroy of its own stack",
+                "make the Kubernetes API respond; if its machines are gone, destroy its own stack first",
             ) from error
         if jobs and (ends or not self.may_end):
             raise Failed(
@@ -168,5 +168,5 @@ def check_upgrades(target: Target, state: Snapshot) -> None:
         return  # The program says what is wrong.
     found = [each.skipped_releases(str(known[each.release]), new) for each, new in wanted]
     if texts := [str(each) for each in found if each]:
-        refresh = f"If Helm has another version deployed: `pulumi refresh --stack {target.name}`, then retry"
-        raise Failed("\n".join(["no changes made:", *texts, refresh]))
+        refresh = f"If Helm has another version deployed: `pulumi refresh --stack {STACK}`, then retry"
+        raise Failed("\n".join(["no changes made:", *texts, filled(refresh)]))

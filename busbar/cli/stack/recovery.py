@@ -16,6 +16,7 @@ from pulumi import automation as auto
 
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.errors import LOCK_HOLDER, LOST, PENDING, PENDING_STEP, TRUNCATED
+from busbar.finding import STACK
 
 Result = TypeVar("Result")
 
@@ -144,7 +145,8 @@ class StateFiles:
         written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(newest.stat().st_mtime))
         old, new, kept_as = (quote(str(path)) for path in (state, newest, aside))
         # Not moved: without the file, where the second command fails, an update would create the stack anew.
-        return f"`cp {old} {kept_as} && cp {new} {old}` restores the backup of {written}; then `busbar up`."
+        restore = f"`cp {old} {kept_as} && cp {new} {old}` restores the backup of {written}"
+        return f"{restore}; then `busbar up {STACK}`."
 
 
 def _is_whole(path: Path) -> bool:

@@ -23,7 +23,7 @@ from busbar.cli.stack.rows import Rows
 from busbar.cli.stackfile import login_of
 from busbar.config import ConfigError, stackfile
 from busbar.exits import FAILED, INTERRUPTED, Misuse
-from busbar.finding import shown
+from busbar.finding import filled, shown
 from busbar.hosts.inventory import Inventory
 from busbar.operations.lock import held
 
@@ -59,7 +59,7 @@ class Session:
         for text in errors:
             self.say(text)
         for fix in [*fixes(errors), *self._repairs(errors)]:
-            self.say(f"Fix: {fix}")
+            self.say(f"Fix: {filled(fix)}")
         return FAILED
 
     def fail_half_way(self, rows: Rows, stderr: str) -> int:

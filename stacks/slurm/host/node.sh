@@ -21,7 +21,7 @@ main() {
     return
   }
   read_node "$NODE"
-  [[ -n $STATE ]] || die "slurmctld does not know $NODE" "see: sinfo -N; busbar verify"
+  [[ -n $STATE ]] || die "slurmctld does not know $NODE" "see: sinfo -N; busbar verify STACK"
   case $VERB in
     drain) drain_node ;;
     uncordon) uncordon_node ;;

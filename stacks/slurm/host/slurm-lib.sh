@@ -213,7 +213,7 @@ node_field() {
 read_node() {
   local shown
   shown=$(TZ=UTC timeout 10 scontrol show node "$1" 2>&1) || [[ $shown == *"not found"* ]] ||
-    die "slurmctld does not tell the state of $1: $shown" "see: systemctl status slurmctld; busbar verify"
+    die "slurmctld does not tell the state of $1: $shown" "see: systemctl status slurmctld; busbar verify STACK"
   # shellcheck disable=SC2034 # read by the other scripts
   STATE=$(sed -n 's/^ *State=\([^ ]*\).*/\1/p' <<<"$shown") FOUND=$(sed -n 's/^ *Reason=//p' <<<"$shown")
 }

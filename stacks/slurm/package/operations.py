@@ -254,7 +254,7 @@ def diagnose(
     """Find what is slow in a pool by jobs of Slurm, and print it. Returns the exit code."""
     slurm, file = config.read(path)
     if release:
-        fix = f"take out the line `quarantine`, busbar up {shown(file.stack)}, then busbar diagnose"
+        fix = f"take out the line `quarantine`, busbar up {shown(file.stack)}, then the same without it"
         raise Misuse(f"--release is for K3s: Slurm starts no jobs in quarantine. Fix: {fix}")
     controller, *others = hosts_of(slurm)
     hosts = [host for host in others if host.pool]
@@ -275,7 +275,7 @@ def diagnose(
         folder=file.project / ".busbar" / file.stack / chosen / FOLDER,
     )
     stop_on_sigterm()
-    kept = when_interrupted(KEPT.format(stack=file.stack))
+    kept = when_interrupted(KEPT.format(stack=shown(file.stack)))
     with kept, over_ssh(login_of(file, slurm.ssh), controller, hosts) as reach:
         runner = BySbatch(slurm, scope, reach, SystemClock(), progress)
         _, found = run(runner, scope, file.stack, as_json=as_json)

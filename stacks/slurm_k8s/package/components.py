@@ -15,6 +15,7 @@ from busbar.components.engine.cluster import of_fixed_name, uid_of
 from busbar.components.engine.hosts import stack_folder
 from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.frame import Installation
+from busbar.finding import STACK, with_fix
 from busbar.manifests.names import digest
 from busbar.outputs.contract import read_result
 from stacks.slurm_k8s.package import values
@@ -52,8 +53,8 @@ def create_keys(slurm: Slurm, opts: pulumi.ResourceOptions) -> list[pulumi.Resou
 def _password() -> pulumi.Output[str]:
     config = pulumi.Config(PROJECT)
     if not config.get(PASSWORD):
-        fix = f"pulumi config set --secret {PROJECT}:{PASSWORD}"
-        raise pulumi.RunError(f"accounting needs the secret {PASSWORD}, which is not set. Fix: {fix}")
+        fix = f"pulumi config set --secret {PROJECT}:{PASSWORD} --stack {STACK}"
+        raise pulumi.RunError(with_fix(f"accounting needs the secret {PASSWORD}, which is not set", fix))
     return config.require_secret(PASSWORD)
 
 

@@ -25,6 +25,7 @@ from busbar.exits import Misuse, NoVerdict
 from busbar.fabric import slurm as fabric
 from busbar.fabric.commands.measure import asked, by_slurm
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, opened
+from busbar.finding import STACK, Fix
 from busbar.hosts.inventory import Host, Inventory
 from busbar.hosts.remote import Hosts, UnreachableError
 from busbar.kube.client import Api, ApiError, RestApi
@@ -128,7 +129,8 @@ def measure_spec(
     """
     names = [known[worker] for worker in workers if worker in known]
     if not names:
-        raise NoVerdict(f"no worker of pool {pool} is a node of Slurm: {listed(workers)}. Fix: busbar up")
+        what = f"no worker of pool {pool} is a node of Slurm: {listed(workers)}"
+        raise NoVerdict(what, Fix(command=("verify", STACK)))
     validation = cluster.validation_of(pool)
     if minutes:
         seconds = min(validation.deadline_seconds, 60 * minutes)

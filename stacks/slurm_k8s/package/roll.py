@@ -413,7 +413,7 @@ class Roll:
             self._undrain(names)
             raise Failed(
                 f"jobs of Slurm run on {listed(busy)}, whose pods must be replaced; none was. Fix: wait for "
-                "their end, or raise update.job_seconds, and run `busbar up` again"
+                "their end, or raise update.job_seconds, then retry"
             )
 
     def _wait_for_jobs(self, look: Callable[[], bool | Pending], names: list[str]) -> None:
@@ -423,8 +423,7 @@ class Roll:
             self._undrain(names)
             raise Failed(
                 f"{timeout}; no other node was taken out of service. Fix: wait for the end of jobs, or raise "
-                f"update.job_seconds (of a pod: kubectl -n {self.spec.namespace} describe pods), and run "
-                "`busbar up` again"
+                f"update.job_seconds (of a pod: kubectl -n {self.spec.namespace} describe pods), then retry"
             ) from timeout
 
     def _undrain(self, names: list[str]) -> None:

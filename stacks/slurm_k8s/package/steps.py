@@ -18,7 +18,7 @@ from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
 SERVICE = "slurm-operator-webhook"
 SECONDS = 120
 POLL_SECONDS = 2.0
-_CANCEL = "set removal.cancel_jobs: true, which cancels them, and run `busbar destroy` again"
+_CANCEL = "set removal.cancel_jobs: true, which cancels them, then retry"
 _DRY_RUN = "busbar-dry-run"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
 
-from busbar.finding import Finding
+from busbar.finding import STACK, Finding
 from busbar.frame import crds_of, not_of_release, refuse, storage_class, without_class
 from busbar.kube.client import Api
 from busbar.kube.gpus import active_pods, held_by
@@ -75,8 +75,8 @@ def changed_state(slurm: Slurm, api: Api) -> list[Finding]:
     """The changes of slurmctld's volume: a StatefulSet keeps the first one. Raises ApiError."""
     namespace, state = slurm.namespace, slurm.state
     found = find(api, f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{_SLURMCTLD}")
-    fix = f"write back {{first}}; for another volume: busbar destroy, kubectl delete namespace {namespace}, "
-    fix += "which ends all jobs, and busbar up"
+    fix = f"write back {{first}}; for another volume: busbar destroy {STACK}, kubectl delete namespace "
+    fix += f"{namespace}, which ends all jobs, and busbar up {STACK}"
     refused = []
     for each in found["spec"].get("volumeClaimTemplates") or () if found else ():
         size = each["spec"]["resources"]["requests"]["storage"]

@@ -98,7 +98,7 @@ def test_a_release_that_is_not_deployed_is_named(monkeypatch: pytest.MonkeyPatch
 def test_outputs_of_the_cluster_that_cannot_be_read_are_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     fixes, [(_, what)] = rows(monkeypatch, contract_version=9)
     assert what.startswith("the outputs of o/busbar/site cannot be read: ")
-    assert fixes == ["cluster: busbar up on o/busbar/site"]
+    assert fixes == ["cluster: busbar up o/busbar/site"]
 
 
 def test_without_an_answer_nothing_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:

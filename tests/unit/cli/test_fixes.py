@@ -6,11 +6,13 @@ import ast
 import os
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from busbar.cli.docs import pages
 from busbar.cli.main import build
 from busbar.cli.stackfile import SecretError, open_file, read_output
 from busbar.finding import STACK, Fix, with_fix
@@ -25,7 +27,21 @@ PRODUCT = [
 SCRIPTS = [path for pattern in ("host/*.sh", "stacks/*/host/*.sh") for path in sorted(ROOT.glob(pattern))]
 # `busbar up` in a sentence; what is not a command, such as "busbar writes", has no word of the command line.
 IN_TEXT = re.compile(r"(?<![\w./-])busbar (?P<words>[a-z_-]+(?: [^\s`'\";,:.)|&>]+)*)")
+OF_PULUMI = re.compile(
+    r"pulumi (cancel|refresh --|config set --secret|stack (rm|init)|state delete)([^`\n]*`|[^`\n]*$)",
+    re.MULTILINE,
+)
+TOLD = re.compile(r"(?:Fix: |run |[Tt]hen |first )`?busbar (?P<words>[a-z_-]+(?: (?:[a-z_]+|STACK|\{))*)")
+SECTION = re.compile(
+    r"docs[/ ](?P<page>[a-z-]+)(?:\.md,)? (?P<quote>'?)(?P<section>[A-Z][a-z]+(?: [a-z]+)*)(?P=quote)"
+)
 UNKNOWN = "{}"
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Each file below the project with its text, in which the parts of a sentence are one."""
+    for path in [*PRODUCT, *SCRIPTS]:
+        yield path.relative_to(ROOT), re.sub(r'"\s*\n\s*f?"', "", path.read_text())
 
 
 def as_words(node: ast.expr) -> list[str]:
@@ -56,7 +72,12 @@ def problems(words: list[str]) -> list[str]:
         command = command.commands[word]
     options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     shown = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
-    return sorted(shown - options - {"--help"})
+    needed = [each for each in command.params if each.required]
+    arguments = [each.metavar or each.name for each in needed if each.param_type_name == "argument"]
+    given = [*takewhile(lambda word: not word.startswith("-"), words)]
+    lacking = [each.name for each in needed if each.param_type_name == "option" and not shown & {*each.opts}]
+    missing = [f"no {name}" for name in (*arguments[len(given) :], *lacking)]
+    return [*sorted(shown - options - {"--help"}), *missing]
 
 
 FIXES = {
@@ -74,18 +95,47 @@ def test_the_command_of_every_fix_exists_with_its_options(where: str) -> None:
 
 def test_no_sentence_names_an_option_that_its_command_does_not_have() -> None:
     wrong = []
-    for path in [*PRODUCT, *SCRIPTS]:
-        for found in IN_TEXT.finditer(re.sub(r'"\s*\n\s*f?"', "", path.read_text())):
-            words = found["words"].split()
-            missing = [each for each in problems(words) if each.startswith("-")]
-            wrong += [f"{path.relative_to(ROOT)}: busbar {found['words']}: {each}" for each in missing]
+    for path, text in texts():
+        for found in IN_TEXT.finditer(text):
+            missing = [each for each in problems(found["words"].split()) if each.startswith("-")]
+            wrong += [f"{path}: busbar {found['words']}: {each}" for each in missing]
     assert not wrong
 
 
 def test_a_fix_of_an_option_that_a_command_lacks_is_found(tmp_path: Path) -> None:
     source = tmp_path / "fixes.py"
-    source.write_text('Fix("else", ("measure", stack, "--namespace", name))\nFix(command=("nosuch",))')
-    assert [problems(words) for _, words in commands_of(source)] == [["--namespace"], ["no command nosuch"]]
+    source.write_text(
+        'Fix("else", ("measure", stack, "--namespace", name))\nFix(command=("nosuch",))\n'
+        'Fix(command=("uncordon", STACK))\nFix(command=("restore", STACK))'
+    )
+    assert [problems(words) for _, words in commands_of(source)] == [
+        ["--namespace"],
+        ["no command nosuch"],
+        ["no HOST"],
+        ["no snapshot"],
+    ]
+
+
+def test_a_command_that_a_sentence_tells_to_run_names_its_stack() -> None:
+    told = [(path, found) for path, text in texts() for found in TOLD.finditer(text)]
+    assert told
+    assert not [(path, found[0]) for path, found in told if "no STACK" in problems(found["words"].split())]
+
+
+def test_every_command_of_pulumi_on_a_stack_names_it() -> None:
+    """Without it Pulumi takes the one that was selected last, and a secret may go into its file."""
+    told = [(path, found[0]) for path, text in texts() for found in OF_PULUMI.finditer(text)]
+    assert told
+    assert not [each for each in told if "--stack " not in each[1]]
+
+
+def test_every_section_that_a_sentence_or_a_fix_names_exists() -> None:
+    known = pages()
+    named = [(words[1], words[2].strip("'")) for words in FIXES.values() if "docs" in words[:1] and words[2:]]
+    named += [found.group("page", "section") for _, text in texts() for found in SECTION.finditer(text)]
+    assert named
+    for page, section in named:
+        assert page not in known or f"# {section}\n" in known[page].read_text(), (page, section)
 
 
 def test_a_fix_is_shown_as_a_sentence_a_command_and_what_comes_after_it() -> None:
@@ -120,6 +170,8 @@ def test_a_fix_works_where_its_command_was_typed(
     open_file(named, Path(project) if project else None)
     assert str(Fix(command=("uncordon", STACK, "gpu-1"))) == f"busbar uncordon {shown} gpu-1"
     assert str(Fix(command=("hosts", "keys", STACK))) == f"busbar hosts keys {shown}"
+    of_pulumi = f"pulumi cancel --stack {shown.replace('--project', '--cwd')}"
+    assert with_fix("it is locked", "pulumi cancel --stack STACK") == f"it is locked. Fix: {of_pulumi}"
     assert str(Fix(command=("up", "prod", "--converge", "prod"))) == f"busbar up {shown} --converge prod"
     assert str(Fix(command=("up", "test"))) == "busbar up test"
 
@@ -127,16 +179,20 @@ def test_a_fix_works_where_its_command_was_typed(
 def test_the_fix_of_another_stack_of_the_same_name_has_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in ("site", "site/watch"):
+    for folder, project in (("site", "busbar"), ("site/watch", "busbar-watch")):
         (tmp_path / folder).mkdir()
         for file in ("Pulumi.yaml", "Pulumi.prod.yaml"):
-            (tmp_path / folder / file).write_text("name: busbar")
+            (tmp_path / folder / file).write_text(f"name: {project}")
     program = tmp_path / "pulumi"
     program.write_text("#!/bin/sh\necho current stack does not have output property >&2; exit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path / "site")
     open_file("prod", Path("watch"))
-    for folder, shown in (("../site", "prod --project ."), ("watch", "prod --project watch")):
+    for stack, folder, shown in (
+        ("prod", "../site", "prod --project ."),
+        ("prod", "watch", "prod --project watch"),
+        ("organization/busbar/prod", "watch", "prod in the folder of busbar"),
+    ):
         with pytest.raises(SecretError, match=f"Fix: busbar up {shown}, because"):
-            read_output("prod", Path(folder), "kubeconfig")
+            read_output(stack, Path(folder), "kubeconfig")

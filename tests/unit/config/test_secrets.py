@@ -38,7 +38,7 @@ def test_a_secret_is_refused_with_its_place_and_never_shown(sections: dict[str, 
     said = findings(data)
     [found] = [finding for finding in said if finding.startswith(f"{path}: ")]
     assert found.startswith(f"{path}: is a secret inside busbar:cluster. Fix: remove it")
-    assert "busbar:KEY` sets: sshPrivateKey, " in found and "a Kubernetes Secret" in found
+    assert "busbar:KEY --stack STACK` sets: sshPrivateKey, " in found and "a Kubernetes Secret" in found
     assert SECRET not in str(said)
 
 

@@ -171,8 +171,7 @@ def test_workers_whose_last_measurement_had_few_open_files_are_named(tmp_path: P
     assert (finding.kind, str(finding)) == (
         "warning",
         "gpu-2: a process of the last measurement could open few files: soft 1024, hard 524288. Fix: set "
-        "LimitNOFILE=1048576 for k3s-agent or slurmd, restart it and measure again: NCCL needs more for "
-        "all-to-all over many hosts",
+        "LimitNOFILE=1048576 for k3s-agent or slurmd, restart it and measure again",
     )
     os.utime(pool / "verdict.json", (9, 9))
     assert [*few_open_files(tmp_path, ["h100"])] == []

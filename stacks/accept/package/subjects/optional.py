@@ -195,7 +195,7 @@ STORAGE = Planned("storage", storage, False, lambda nodes: 180, logs_in=True, op
 
 # The checks of stacks/training on a checkpoint: it was written, and all ranks have resumed from it.
 OF_CHECKPOINT = ("checkpoint", "recovery")
-AGAIN = "raise proof.run of that stack, run `busbar up` for it, then this command again"
+AGAIN = "raise proof.run of that stack and update it, then run this command again"
 
 
 @lru_cache(maxsize=4)
