@@ -613,8 +613,7 @@ def _of_host_keys(cluster: Cluster) -> Iterator[Finding]:
             yield Finding(
                 (*first, "host_key"),
                 f"the same key as {names}: each of these hosts can impersonate the others",
-                "on cloned machines `rm /etc/ssh/ssh_host_* && ssh-keygen -A`, restart sshd, and "
-                "enter the new keys",
+                "on clones `rm /etc/ssh/ssh_host_* && ssh-keygen -A`, restart sshd, and enter the new keys",
             )
 
 

@@ -217,8 +217,7 @@ def has_list(data: Any) -> bool:
 def _odd(servers: list[HostConfig]) -> list[HostConfig]:
     if (count := len(servers)) % 2 == 0:
         raise invalid(
-            f"got {count}, expected an odd number: etcd with {count} members survives no more failures than "
-            f"with {count - 1}",
+            f"got {count}, expected an odd number: with {count - 1} etcd survives as many failures",
             "remove one or add one",
         )
     return servers

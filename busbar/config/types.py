@@ -258,8 +258,7 @@ def _proxy_url(value: str) -> str:
     if "@" in value:
         raise invalid(
             "contains a login, which every user of a host could read",
-            "have the proxy admit the hosts by their addresses, or name one without login that forwards to "
-            "it",
+            "have the proxy admit the hosts by address, or name one without login that forwards to it",
         )
     if not _PROXY_URL.fullmatch(value):
         raise invalid("is not the URL of a proxy with its port, such as http://proxy.example.com:3128")

@@ -211,8 +211,7 @@ def drain_for_restart(
     if left := wait_for_pods(api, {name: draining}, Deadline(clock, seconds), progress, "leave"):
         raise PodsRemain(
             f"drain of {name} timed out after {seconds:.0f} s: {left[name]}; its agent was not restarted",
-            "let the budget allow an eviction (more replicas, free nodes), or set drain: never for the pool; "
-            "then retry",
+            "let the budget allow an eviction (more replicas, free nodes), or set drain: never for the pool",
         )
 
 

@@ -227,10 +227,14 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
         fix = f"repair what the condition names: kubectl describe node {host.name}"
         found += [Finding((host.name,), f"condition {each}", fix, kind="site") for each in node.reported]
     for name in sorted(set(state.nodes) - {host.name for host in hosts}):
-        # Such as of a machine that was off when it was taken out: its agent makes the Node again.
-        by_hand, delete = ("docs", "hosts", "'By hand'"), f"; if nobody needs it: kubectl delete node {name}"
-        stray = Fix("if it is a host that was taken out, uninstall K3s there", by_hand, delete)
-        found.append(Finding((CLUSTER,), f"Node {name} is not in the configuration", stray, kind="foreign"))
+        what = f"Node {name} is not in the configuration"
+        # The step at the end of an update deletes no others (busbar.kube.drain.stale_nodes).
+        if state.nodes[name].machine and not state.nodes[name].is_server:
+            found.append(drift(CLUSTER, what))
+            continue
+        by_hand, then = ("docs", "hosts", "'By hand'"), f", then kubectl delete node {name}"
+        fix = Fix("if nobody needs it, uninstall K3s there", by_hand, then)
+        found.append(Finding((CLUSTER,), what, fix, kind="foreign"))
     expected = ((operator.namespace, operator.release) for operator in operators)
     return [*found, *installed(expected, state.releases), *state.problems]
 

@@ -492,8 +492,7 @@ def check_version(outputs: Mapping[str, Any]) -> None:
     if not isinstance(version, int | float):
         found = "missing" if version is None else repr(version)
         raise ContractError(
-            f"contract_version is {found}: this is not a busbar stack, or its first `pulumi up` has not "
-            "finished"
+            f"contract_version is {found}: this is not a busbar stack, or its first `pulumi up` has not ended"
         )
     fix = (
         f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"

@@ -80,15 +80,13 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Finding]:
     slow = sum(not gpu.persistence_mode for gpu in found)
     if slow:
         yield warning(
-            f"persistence mode is off on {counted(slow, 'GPU')}: nvidia-smi and the start of GPU pods take "
-            "up to a minute",
+            f"persistence mode is off on {counted(slow, 'GPU')}: nvidia-smi and GPU pods need a minute",
             "systemctl enable --now nvidia-persistenced",
         )
     sliced = sum(gpu.mig for gpu in found)
     if sliced:
         yield error(
-            f"MIG is enabled on {counted(sliced, 'GPU')}: pods are offered slices, over which NCCL does not "
-            "run",
+            f"MIG is enabled on {counted(sliced, 'GPU')}: pods get slices, over which NCCL does not run",
             "nvidia-smi -mig 0, then reboot or reset the GPUs",
         )
     models = sorted({gpu.model for gpu in found})
@@ -294,8 +292,7 @@ def _ports(required: HostRequirements, report: Report) -> Iterator[Finding]:
             )
     for why, names in unknown.items():
         yield warning(
-            f"the active MTU of rails {listed(names)} is {why}: another MTU than that of the other hosts "
-            "breaks RDMA",
+            f"the active MTU of rails {listed(names)} is {why}: another MTU than on other hosts breaks RDMA",
             f"{supported_os.install(report.os, 'ibverbs-utils') or 'install ibv_devinfo'}, and see that "
             "ibv_devinfo lists these HCAs",
         )
@@ -331,8 +328,7 @@ def _hcas_of_pods(required: HostRequirements, report: Report) -> Iterator[Findin
     finding = warning if report.k3s_data else error
     if required.offered and required.transport != "socket" and not report.rdma_is_shared:
         yield finding(
-            "RDMA devices are exclusive to a network namespace (ib_core netns_mode=0): pods of the "
-            "validation see no HCA",
+            "RDMA devices are exclusive to a network namespace (ib_core netns_mode=0): pods see no HCA",
             Fix(
                 "rdma system set netns shared, and `options ib_core netns_mode=1` in /etc/modprobe.d; or "
                 "validation.enabled: false, and judge logs of your own jobs",

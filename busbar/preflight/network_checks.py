@@ -68,8 +68,7 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
         if unit in FIREWALLS:
             yield warning(
                 f"firewall {unit} is active and may block the pod network",
-                "switch it off, or allow the other hosts and the networks k3s.cluster_cidr and "
-                "k3s.service_cidr",
+                "switch it off, or allow the other hosts, k3s.cluster_cidr and k3s.service_cidr",
             )
 
 

@@ -51,8 +51,7 @@ def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Itera
         yield error(f"{where} is not a folder", f"set {section}.folder to another one")
     if folder.foreign_exports:
         yield error(
-            f"{where} is exported already ({', '.join(folder.foreign_exports)}), so hosts other than "
-            "the workers reach it",
+            f"{where} is exported already ({', '.join(folder.foreign_exports)}), so other hosts reach it",
             f"set {section}.folder to another folder, or remove that export",
         )
     if folder.system_disk and not required.allow_system_disk:

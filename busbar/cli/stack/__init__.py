@@ -95,8 +95,7 @@ def find(stack: str, project: Path | None) -> Target:
     match = _STACK_FILE.fullmatch(path.name)
     if match is None or path.parent != folder:
         raise Misuse(
-            f"{path} is not a stack file of {folder}: a stack file is named Pulumi.STACK.yaml and is beside "
-            "Pulumi.yaml",
+            f"{path} is not a stack file of {folder}: one is named Pulumi.STACK.yaml, beside Pulumi.yaml",
             "rename or move it",
         )
     return Target(folder, match["stack"])

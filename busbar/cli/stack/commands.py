@@ -6,6 +6,7 @@ Misuse or Failed: nothing was started.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import typer
 from pulumi import automation as auto
@@ -13,6 +14,7 @@ from pulumi import automation as auto
 from busbar import hooks, names
 from busbar.capability import Gate, notify, of_project
 from busbar.cli.charts import Consumed, consumed, differences
+from busbar.cli.operation import operations_of
 from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, report, session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
@@ -36,6 +38,7 @@ _PREFLIGHT = ("-preflight", "-preflight-hosts")
 # Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
 _NODES = ("-rejoin", "-nodes", "-taints")
 _WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
+_STALE_NODES = "-stale-nodes"
 # A release that was uninstalled and is installed again may have the revision that it had.
 _WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
 _KUBECONFIG = f"-{names.CONTROL_PLANE}-kubeconfig"
@@ -89,15 +92,24 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
     failed = report.failed_steps(s.target.folder)
     if not failed and not options.converge:
         return None
-    off = stackfile.quarantined(s.target.project / s.target.file)
+    path = s.target.project / s.target.file
+    off, new = stackfile.quarantined(path), _hosts_of(path) if options.converge else ()
     if repeated := [urn for urn in broken_off(state, failed) if names.host_of(resource_name(urn)) not in off]:
         steps = ", ".join(map(resource_name, repeated))
         s.say(f"{steps}: failed or interrupted in an earlier update, applied again")
     capability = of_project([stackfile.project_name(s.target.project) or ""])
-    chosen = to_apply_again(state, options.converge, capability.waits if capability else ())
+    chosen = to_apply_again(state, options.converge, capability.waits if capability else (), new)
     if chosen:
         s.say(f"--converge applies again: {listed([*map(resource_name, chosen)], _SHOWN_STEPS)}")
     return [*dict.fromkeys([*chosen, *repeated])]
+
+
+def _hosts_of(path: Path) -> set[str]:
+    """The hosts in a stack file; none of a capability without hosts."""
+    try:
+        return {each.name for each in operations_of(path).host_keys(path)[1][1]}
+    except Misuse:
+        return set()
 
 
 def _changed_charts(s: Session, state: Snapshot, options: Options) -> tuple[Consumed, list[Difference]]:
@@ -239,10 +251,7 @@ def _half_changed(s: Session, urns: list[str]) -> int:
         [f"  - {resource_name(urn)}" for urn in urns],
         title="an earlier update was interrupted in the middle of a change that this one did not repeat",
     )
-    s.say(
-        "They may have parts of that update's configuration. "
-        f"Next: `{s.command}`, which repeats those of hosts."
-    )
+    s.say(f"They may have parts of its configuration. Next: `{s.command}`, which repeats those of hosts.")
     return FAILED
 
 
@@ -270,20 +279,22 @@ def _unrecorded(state: Snapshot) -> str:
     )
 
 
-def to_apply_again(state: Snapshot, hosts: Sequence[str], waits: Collection[str] = ()) -> list[str]:
+def to_apply_again(
+    state: Snapshot, hosts: Sequence[str], waits: Collection[str] = (), new: Collection[str] = ()
+) -> list[str]:
     """The URNs of the resources that install `hosts`. The engine replaces them, which runs them again.
 
     Their replacement uninstalls nothing, because the removal of a host is a separate resource, which is not
     in the list. "cluster" and workers add the waits for what the charts bring, and servers the kubeconfig.
-    `waits`: such waits of a capability.
-    Raises Misuse for a host that is not in the state.
+    `waits`: such waits of a capability. `new`: hosts that the update installs if the state lacks them.
+    Raises Misuse for any other host that is not in the state.
     """
     urns = {resource_name(urn): urn for urn in state.resources}
     installed = names.installations(urns)
     if ALL in hosts:
         chosen = installed
     else:
-        chosen = [name for host in hosts if host != CHARTS for name in _resources_of(host, installed)]
+        chosen = [name for host in hosts if host != CHARTS for name in _resources_of(host, installed, new)]
     components = [names.component_of(name) for name in chosen]
     before, after = list[str](), list[str]()
     if chosen:
@@ -293,6 +304,9 @@ def to_apply_again(state: Snapshot, hosts: Sequence[str], waits: Collection[str]
     # The cluster may have been made anew, with another CA.
     if any(each.endswith(names.CONTROL_PLANE) for each in components):
         after += [name for name in urns if name.endswith(_KUBECONFIG)]
+    # A snapshot of etcd may bring back Nodes that are not configured any more.
+    if {ALL, CHARTS} & {*hosts}:
+        after += [name for name in urns if name.endswith(_STALE_NODES)]
     # A Node that is made anew offers no devices at first.
     if {ALL, CHARTS} & {*hosts} or any(each.endswith(names.WORKER) for each in components):
         after += [name for name in urns if name.endswith(_WAITS) or name in waits]
@@ -306,9 +320,9 @@ def broken_off(state: Snapshot, urns: Collection[str]) -> list[str]:
     return [known[name] for name in names.installations(known) if name in failed]
 
 
-def _resources_of(host: str, installed: Sequence[str]) -> list[str]:
+def _resources_of(host: str, installed: Sequence[str], new: Collection[str]) -> list[str]:
     found = [name for name in installed if names.host_of(name) == host]
-    if not found:
+    if not found and host not in new:
         known = ", ".join(dict.fromkeys(map(names.host_of, installed)))
         fix = f"name some of {known}; {CHARTS}; or {ALL}." if known else f"name {CHARTS} or {ALL}."
         raise Misuse(f"--converge {host}: the stack has no such host", fix)

@@ -71,8 +71,7 @@ class Guard:
         if jobs and (ends or not self.may_end):
             raise Failed(
                 f"jobs are running or pending: {listed(jobs)}; nothing was removed",
-                "wait for their end, or set removal.cancel_jobs: true "
-                f"in {self.target.file}, which ends them; then retry",
+                f"wait for them, or set removal.cancel_jobs: true in {self.target.file}, which ends them",
             )
         if jobs:
             progress(f"removal.cancel_jobs: {listed(jobs)} will be ended first")

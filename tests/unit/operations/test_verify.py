@@ -125,11 +125,31 @@ def test_a_difference_of_a_node_is_named(changed: Node, kind: Any, what: str, fi
     assert found(changed) == [expected]
 
 
-def test_a_node_that_is_not_configured_and_a_host_without_a_node_are_named() -> None:
-    [stray] = found(node("gpu-9"))
-    assert (stray.host, stray.kind) == (CLUSTER, "foreign"), "no update removes it"
-    assert str(stray).startswith("cluster: Node gpu-9 is not in the configuration. Fix: ")
-    assert str(stray).endswith("busbar docs hosts 'By hand'; if nobody needs it: kubectl delete node gpu-9")
+LOST = node("gpu-9", ready=False)
+
+
+@pytest.mark.parametrize(
+    ("lost", "undone"),
+    [
+        (LOST, True),
+        (node("gpu-9"), True),
+        (replace(LOST, is_server=True), False),
+        (replace(LOST, machine=""), False),
+    ],
+    ids=["a worker", "a worker that runs", "a server", "a Node of others"],
+)
+def test_a_node_that_is_not_configured_is_named_with_who_deletes_it(lost: Node, undone: bool) -> None:
+    """An update deletes the Nodes of workers that one has made, and no others."""
+    what = "Node gpu-9 is not in the configuration"
+    [named] = found(lost)
+    if undone:
+        assert named == drift(CLUSTER, what)
+    else:
+        assert (named.host, named.kind, named.what) == (CLUSTER, "foreign", what)
+        assert str(named.fix).endswith("busbar docs hosts 'By hand', then kubectl delete node gpu-9")
+
+
+def test_a_host_without_a_node_is_named() -> None:
     assert found(without="gpu-1") == [drift("gpu-1", "no Node in the cluster")]
 
 

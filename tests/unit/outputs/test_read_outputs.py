@@ -91,7 +91,7 @@ def test_another_contract_is_refused_before_anything_else_is_read(version: float
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"contract_version": None}, "this is not a busbar stack, or its first `pulumi up` has not finished"),
+        ({"contract_version": None}, "this is not a busbar stack, or its first `pulumi up` has not ended"),
         ({"contract_version": "1"}, "contract_version is '1': this is not a busbar stack"),
         ({"nccl_passed": "false"}, "nccl_passed: Input should be a valid boolean, got 'false'"),
         ({"nccl_passed": 1.0}, "nccl_passed: Input should be a valid boolean, got 1.0"),
@@ -128,7 +128,7 @@ def test_evidence_that_a_producer_marked_as_secret_is_still_read() -> None:
 
 
 def test_a_stack_that_was_never_brought_up_is_refused() -> None:
-    with pytest.raises(ContractError, match="its first `pulumi up` has not finished"):
+    with pytest.raises(ContractError, match="its first `pulumi up` has not ended"):
         read(Reference({}))
 
 

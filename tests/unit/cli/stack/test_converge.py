@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from busbar.cli.stack import Options, Target
+from busbar.cli.stack import Options, Target, commands
 from busbar.cli.stack.commands import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.report import next_run
@@ -14,6 +16,7 @@ from busbar.config import stackfile
 from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of
 from busbar.outputs import CLUSTER_GATE
+from tests.support.clusters import site, stack_file
 
 NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
 PREFLIGHT = "busbar-preflight-hosts"
@@ -23,7 +26,8 @@ HOSTS = (
     "busbar-nfs-server@lb-1",
     "busbar-worker@w-1",
 )
-NAMES = (PREFLIGHT, *NODES, *HOSTS, *map(removal_of, HOSTS), "busbar-control-plane-stale-nodes")
+STALE = "busbar-control-plane-stale-nodes"
+NAMES = (PREFLIGHT, *NODES, *HOSTS, *map(removal_of, HOSTS), STALE)
 WAITS = ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
 
 
@@ -61,8 +65,9 @@ def test_the_hosts_of_slurm_are_found_too() -> None:
         again("1", state=state)
 
 
-def test_the_charts_are_compared_with_the_cluster_and_no_host_is_touched() -> None:
-    assert again("cluster") == []
+def test_of_the_cluster_charts_are_compared_and_nodes_that_are_not_configured_are_deleted() -> None:
+    """They may come back with a snapshot of etcd."""
+    assert again("cluster") == [STALE]
     assert [Options(converge=(name,)).refreshes for name in ("cluster", "all", "w-1")] == [True, True, False]
 
 
@@ -73,8 +78,8 @@ def test_the_kubeconfig_is_read_again_with_a_server_which_may_have_another_ca() 
 
 
 def test_gpus_and_hcas_are_waited_for_again_with_the_charts_and_with_workers() -> None:
-    assert again("cluster", more=WAITS) == [*WAITS]
-    assert again("all", more=WAITS) == [PREFLIGHT, *NODES, *HOSTS, *WAITS]
+    assert again("cluster", more=WAITS) == [STALE, *WAITS]
+    assert again("all", more=WAITS) == [PREFLIGHT, *NODES, *HOSTS, STALE, *WAITS]
     assert again("w-1", more=WAITS)[-2:] == [*WAITS], "a Node that is made anew has none at first"
     assert not {*again("s-1", more=WAITS)} & {*WAITS}
 
@@ -91,6 +96,19 @@ def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
     assert error.value.exit_code == USAGE
     with pytest.raises(Misuse, match=r"no such host\. Fix: name cluster or all"):
         to_apply_again(Snapshot((), ()), ["w-1"])
+
+
+def test_a_host_that_no_update_has_reached_yet_is_no_bad_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`busbar verify` names it beside others after a first update that failed; this one installs it."""
+    kept: Any = SimpleNamespace(say=[].append, target=Target(tmp_path, "dev"))
+    stack_file(tmp_path, site(servers=1, workers={"h100": 2}), "dev")
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar")
+    again = commands._apply_again(kept, STATE, Options(converge=("w-1", "gpu-2")))
+    assert [urn.rpartition("::")[2] for urn in again or ()] == [PREFLIGHT, *NODES, "busbar-worker@w-1"]
+    with pytest.raises(Misuse, match="gpu-3: the stack has no such host"):
+        commands._apply_again(kept, STATE, Options(converge=("w-1", "gpu-3")))
 
 
 def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.support.kube_cluster import Clock
 pytestmark = pytest.mark.usefixtures("stack_dev")
 
 KUBECONFIG = {"kubeconfig": "text"}
-SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them; then retry"
+SWITCH = r"set removal\.cancel_jobs: true in Pulumi\.prod\.yaml, which ends them"
 
 
 def workload(namespace: str, name: str, kind: str = "MPIJob") -> Workload:
