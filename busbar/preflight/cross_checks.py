@@ -27,8 +27,7 @@ _EQUAL_FACTS: tuple[tuple[str, Literal["error", "warning"], str], ...] = (
 
 # Facts of a rail's port (hardware_checks.port_facts), with what makes them equal.
 _EQUAL_OF_PORTS = {
-    "active MTU": "set one MTU in the subnet manager (RoCE: on interfaces and switches), and compare "
-    "active_mtu of ibv_devinfo",
+    "active MTU": "set one MTU in the subnet manager (RoCE: on interfaces and switches); see ibv_devinfo",
     "MTU of the network interface": "ip link set INTERFACE mtu MTU, and make it permanent",
     "P_Key": "put the ports of all workers into one partition, at the same index (subnet manager; cat "
     "/sys/class/infiniband/*/ports/*/pkeys/*)",
@@ -74,7 +73,8 @@ def duplicate_machine_ids(spec: Spec, records: Mapping[str, HostRecord]) -> Iter
         yield Finding(
             (name,),
             f"has the machine-id of {first}: one machine listed twice, or a cloned image",
-            "correct the address; on a clone: rm /etc/machine-id && systemd-machine-id-setup, then reboot",
+            "correct the address; on a clone: rm -f /etc/machine-id /var/lib/dbus/machine-id && "
+            "systemd-machine-id-setup, then reboot",
         )
 
 

@@ -222,8 +222,8 @@ def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterat
         else:
             yield error(
                 "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
-                "boot with systemd.unified_cgroup_hierarchy=1; or temporarily set failCgroupV1: false in "
-                "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
+                "boot with systemd.unified_cgroup_hierarchy=1; or for now failCgroupV1: false in a complete "
+                "KubeletConfiguration, /var/lib/rancher/k3s/agent/etc/kubelet.conf.d/10-cgroup.conf",
             )
 
 

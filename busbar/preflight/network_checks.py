@@ -59,7 +59,8 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
     }
     installed = OWN_PROCESSES[host.role] if report.managed else ()
     for listener in report.listening:
-        if listener.port in wanted[host.role] and listener.process not in installed:
+        # What busbar has installed in another role has a finding of its own.
+        if listener.port in wanted[host.role] and listener.process not in (*installed, *report.managed):
             yield error(
                 f"TCP port {listener.port} is in use by {listener.process}",
                 f"stop {listener.process}, or list the host in another role",

@@ -38,7 +38,6 @@ _PREFLIGHT = ("-preflight", "-preflight-hosts")
 # Steps that do not run on the host: a server prepares for another machine, and the API sets taints.
 _NODES = ("-rejoin", "-nodes", "-taints")
 _WITH_NODE = (names.CONTROL_PLANE, names.WORKER)
-_STALE_NODES = "-stale-nodes"
 # A release that was uninstalled and is installed again may have the revision that it had.
 _WAITS = (f"{names.GPU_OPERATOR}-gpus", f"{names.NETWORK_OPERATOR}-hcas")
 _KUBECONFIG = f"-{names.CONTROL_PLANE}-kubeconfig"
@@ -306,7 +305,7 @@ def to_apply_again(
         after += [name for name in urns if name.endswith(_KUBECONFIG)]
     # A snapshot of etcd may bring back Nodes that are not configured any more.
     if {ALL, CHARTS} & {*hosts}:
-        after += [name for name in urns if name.endswith(_STALE_NODES)]
+        after += [name for name in urns if name.endswith("-stale-nodes")]
     # A Node that is made anew offers no devices at first.
     if {ALL, CHARTS} & {*hosts} or any(each.endswith(names.WORKER) for each in components):
         after += [name for name in urns if name.endswith(_WAITS) or name in waits]
