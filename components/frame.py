@@ -161,7 +161,7 @@ def run(
         config = load_config(project)
         cluster = await load_cluster(config.cluster)
         if cluster.refusal:
-            fix = f"repair what the reasons name, run `pulumi up` on {config.cluster}, then run this again."
+            fix = f"repair that, raise validation.run of {config.cluster} and update it; then retry"
             raise pulumi.RunError(f"{cluster.refusal}\nFix: {fix}")
         if found := [f"{config.cluster}: {each}" for each in refusals(cluster, config)]:
             raise pulumi.RunError("\n".join(found))

@@ -15,7 +15,7 @@ from busbar.cli.output import discard_stdout
 from busbar.cli.output import error as print_error
 from busbar.cli.stackfile import OPENED
 from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT, SOFTWARE, USAGE, Misuse
-from busbar.finding import with_fix
+from busbar.finding import Fix, with_fix
 from busbar.text import counted
 
 # The class that typer raises on bad usage is public only as BadParameter's base.
@@ -33,6 +33,8 @@ STACK_MODULES = (
     "ruamel",
     "urllib3",
 )
+
+ENVIRONMENT = Fix("`make venv`, or for a site", ("docs", "sites", "'A site without a checkout'"))
 
 # Errors of files that are not defects of busbar, with the fix.
 FIXES = {
@@ -101,10 +103,8 @@ def _known(error: BaseException) -> Iterator[tuple[str, int]]:
 
 def missing_package(module: str) -> str:
     """The message where the package imported as MODULE, one of the extra `stack`, is not installed."""
-    return (
-        f"this command needs the Python package {module.replace('_', '-')}, which is not installed. "
-        "Fix: in the checkout `make venv`, or `pip install '.[stack]'`."
-    )
+    what = f"this command needs the Python package {module.replace('_', '-')}, which is not installed"
+    return with_fix(what, ENVIRONMENT)
 
 
 def _usage(error: Any) -> str:

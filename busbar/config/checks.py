@@ -173,8 +173,7 @@ def api_front(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(
             ("hosts", "load_balancers"),
             "missing: the Kubernetes API needs an address",
-            "list one or two hosts, or give hosts.virtual_ip for the servers, or `api_endpoint: "
-            "{address: ADDRESS}` of your own",
+            "list 1 or 2 hosts, or set hosts.virtual_ip, or `api_endpoint: {address: ADDRESS}` of your own",
         )
     where = ("hosts", "virtual_ip")
     if count == 2 and not shared:

@@ -142,8 +142,7 @@ def without_checksum(k3s: K3s, project: Path | None) -> Iterator[Finding]:
         yield Finding(
             ("k3s", "version"),
             f"the checksum of {k3s.version!r} is unknown",
-            "save the sha256sum file published with the release beside the stack and set "
-            "k3s.checksums_file, or set k3s.sha256.amd64",
+            "save the release's sha256sum file and set k3s.checksums_file, or set k3s.sha256.amd64",
         )
     for index, image in enumerate(k3s.images):
         if archive_checksum(image, listed) is None:

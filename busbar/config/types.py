@@ -75,8 +75,7 @@ def _size(value: Any) -> Any:
         return value
     if not (found := _SIZE.fullmatch(value.strip())):
         raise invalid(
-            "is not a size: a number of bytes, or one with K, M or G, such as 512M; these are binary in "
-            "nccl-tests, so there is no MB"
+            "is not a size: a number of bytes, or one with K, M or G, such as 512M; binary, so there is no MB"
         )
     return int(found[1]) * _UNIT_BYTES[(found[2] or "").upper()]
 

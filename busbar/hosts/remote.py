@@ -127,11 +127,9 @@ _LOGINS = {
     r"account is (currently )?not available": "usermod -s /bin/bash {user} there, or another ssh.user",
     r"allows sftp connections only": "set ssh.user to an account without `ForceCommand internal-sftp` there",
     r"password has expired|password change required": "passwd {user}, on the host's console",
-    r"verification code|one-time|passcode|\bOTP\b": "exempt {user} from the second factor there: busbar logs "
-    "in with a key alone",
+    r"verification code|one-time|passcode|\bOTP\b": "exempt {user} from the second factor there",
     r"sudo: .*not found": "install sudo there, or set ssh.user: root",
-    r"must have a tty": "echo 'Defaults:{user} !requiretty' >> /etc/sudoers.d/zz-busbar there, or set "
-    "ssh.user: root",
+    r"must have a tty": "echo 'Defaults:{user} !requiretty' >> /etc/sudoers.d/zz-busbar, or ssh.user: root",
     _SUDO: "echo '{user} ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers.d/zz-busbar there, or set ssh.user: root",
 }
 

@@ -34,15 +34,20 @@ _FIXES = (
     (urllib3.exceptions.NameResolutionError, "check the name in `server:` of the kubeconfig"),
     (
         urllib3.exceptions.SSLError,
-        "the kubeconfig is that of another cluster, or of an older authority: get a new one",
+        "the kubeconfig is that of another cluster, or an older one: get a new one",
     ),
-    (urllib3.exceptions.NewConnectionError, "check that it runs, and `server:` of the kubeconfig"),
+    (
+        urllib3.exceptions.NewConnectionError,
+        "check that K3s or HAProxy runs, and `server:` of the kubeconfig",
+    ),
     (urllib3.exceptions.TimeoutError, "check the network to it: VPN, firewall, load balancer"),
 )
 
 
-# OpenSSL's codes of a chain that ends at an authority which is not known (X509_V_ERR_* in x509_vfy.h).
+# OpenSSL's codes (X509_V_ERR_* in x509_vfy.h) of a chain whose authority is not known, and of a past end.
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
+_EXPIRED = 10
+_RENEW = "systemctl restart k3s on each server renews its certificates; check the clock here too"
 
 
 class _WhileBusy(urllib3.Retry):
@@ -280,8 +285,9 @@ class RestApi:
         except (HTTPError, OSError) as error:
             cause = getattr(error, "reason", None) or error
             reason = f"{self.server} cannot be reached: {' '.join(str(cause).split())}"
-            fix = next((fix for kind, fix in _FIXES if isinstance(cause, kind)), "")
             code = getattr(cause.args[0] if cause.args else None, "verify_code", None)
+            fix = next((fix for kind, fix in _FIXES if isinstance(cause, kind)), "")
+            fix = _RENEW if code == _EXPIRED else fix
             kind = UnknownAuthority if code in _UNKNOWN_AUTHORITY else ApiError
             raise kind(f"{method} {path}", None, reason, fix=fix) from error
         except ValueError as error:
@@ -348,7 +354,7 @@ def connect(environment: Mapping[str, str] | None = None, context: str | None = 
         if not path:
             raise KubeconfigError(
                 f"no kubeconfig: neither {KUBECONFIG_TEXT} nor KUBECONFIG is set. Fix: set KUBECONFIG to the "
-                "path of a file with the output of `pulumi stack output --show-secrets kubeconfig`"
+                "path of one, as .busbar/STACK/kubeconfig"
             )
         source = f"kubeconfig {path}"
         try:

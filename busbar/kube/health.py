@@ -128,9 +128,7 @@ def _try(api: Api, path: str, body: JsonObject) -> tuple[JsonObject, Finding | N
         if error.status is None:
             raise
         what = f"a {kind} in namespace {namespace} is not admitted: {error.reason}"
-        fix: Fix | str = (
-            f"change the policy or quota that the answer names, or exempt namespace {namespace} from it"
-        )
+        fix: Fix | str = f"change the policy or quota that the answer names, or exempt {namespace} from it"
         if error.not_found:
             fix = Fix(
                 command=("up", STACK, "--converge", "cluster"), when=", which makes the namespace again"

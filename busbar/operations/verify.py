@@ -147,13 +147,15 @@ def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answ
             errors.append(error)
         except ValueError as error:
             raise UnknownState(f"the kubeconfig of the stack: {error}", Fix(command=("up", STACK))) from None
+    again = read_kubeconfig_again(inventory.servers[0].name)
     if all(isinstance(error, UnknownAuthority) for error in errors):
         raise UnknownState(
             "the API and all servers have certificates of another authority than the stack's kubeconfig: the "
             f"cluster was made anew ({errors[0]})",
-            read_kubeconfig_again(inventory.servers[0].name),
+            again,
         )
-    raise UnknownState(errors[0], errors[0].fix or (_ENDPOINT_FIX if errors[0].status is None else ""))
+    fix = again if errors[0].status == 401 else errors[0].fix
+    raise UnknownState(errors[0], fix or (_ENDPOINT_FIX if errors[0].status is None else ""))
 
 
 async def verify(

@@ -34,7 +34,9 @@ def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_create
     run = up(capability, of_cluster=outputs(failing("GDRDMA is missing on 3 channels")))
     assert isinstance(run.error, pulumi.RunError)
     assert "GDRDMA is missing on 3 channels" in str(run.error)
-    assert f"run `pulumi up` on {CLUSTER}" in str(run.error)
+    assert f"raise validation.run of {CLUSTER} and update it" in str(run.error), (
+        "an update alone measures nothing"
+    )
     assert created(run) == []
 
 

@@ -54,7 +54,7 @@ class Installed:
         said = done.stderr.decode()
         assert done.returncode == code, said
         *progress, error = said.splitlines()
-        assert "pip install '.[stack]'" in error and "Fix:" in error
+        assert "busbar docs sites 'A site without a checkout'" in error and "Fix:" in error
         # Some say what they are going to do before they import what takes a while.
         assert "Traceback" not in said and len(progress) <= 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from busbar.cli.ending import ENVIRONMENT
 from busbar.finding import STACK, Fix, filled
 from busbar.kube.client import ASK_VERIFY
 
@@ -46,7 +47,7 @@ _FIXES: Mapping[str, Fix | str] = {
         "`pulumi login`, or, to keep the state in a folder, export PULUMI_BACKEND_URL=file:///PATH/OF/A/FOLDER."
     ),
     r"unable to open state directory": "create the folder that PULUMI_BACKEND_URL names, or correct it.",
-    r"virtual ?env": "`make venv` in the checkout creates the Python environment that Pulumi.yaml names.",
+    r"virtual ?env": ENVIRONMENT,
     # Without the option it also rebuilds the Python environment, with any python3 on PATH.
     r"no resource plugin|could not find plugin": "`pulumi install --no-dependencies` in the project folder.",
     r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(": Fix(

@@ -125,7 +125,8 @@ def refusals(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
             yield f"has no pool {pool}. Fix: list in `pools` only pools of the cluster: {known}"
         elif result is None or result.verdict != "pass":
             found = "no result" if result is None else f"the verdict {result.verdict}"
-            yield f"pool {pool} has {found} in the output `nccl`, expected pass. Fix: run `pulumi up` on it"
+            fix = "raise validation.run there and update it"
+            yield f"pool {pool} has {found} in the output `nccl`, expected pass. Fix: {fix}"
         elif training.proof.enabled:
             yield from _without_expectation(Target(pool, cluster.pools[pool], result), training.proof)
 

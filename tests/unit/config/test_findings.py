@@ -74,7 +74,7 @@ WRONG: list[tuple[Any, ...]] = [
     ("validation.image", "is not a container image", "nccl/UPPER", "nccl:", "nccl@sha256:12",
      "https://ghcr.io/nccl", "a//b", "nccl:tag:tag"),
     ("validation.min_bytes", "'5X' is not a size", "5X"),
-    ("validation.max_bytes", "such as 512M; these are binary in nccl-tests, so there is no MB", "8GB"),
+    ("validation.max_bytes", "such as 512M; binary, so there is no MB", "8GB"),
     ("validation.collectives", "got none, expected at least 1", []),
     ("validation.shm_size", "'64 GB' is not a Kubernetes quantity", "64 GB"),
     ("validation.hcas", "is not the name of an HCA", ["mlx5_0,mlx5_1"], ["^mlx5_0"]),

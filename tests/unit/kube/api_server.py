@@ -52,7 +52,7 @@ def chunks(*pieces: bytes, whole: bool = True, until: threading.Event | None = N
     return answer
 
 
-def self_signed(folder: Path, name_of: str = "127.0.0.1") -> Path:
+def self_signed(folder: Path, name_of: str = "127.0.0.1", *, days: int = 1) -> Path:
     """A file with a key and a certificate for an address or a name that no authority has signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name_of)])
@@ -64,7 +64,7 @@ def self_signed(folder: Path, name_of: str = "127.0.0.1") -> Path:
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(now - timedelta(days=2))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectAlternativeName([_general(name_of)]), critical=False)
         .sign(key, hashes.SHA256())
     )

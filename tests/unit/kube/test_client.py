@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from pathlib import Path
@@ -111,7 +112,8 @@ def unreached(kubeconfig: str) -> ApiError:
 def test_a_server_that_is_not_there_or_has_an_unknown_name_has_a_fix(server: Server) -> None:
     server.http.server_close()
     server.http.shutdown()
-    assert unreached(server.kubeconfig).fix == "check that it runs, and `server:` of the kubeconfig"
+    known = "check that K3s or HAProxy runs, and `server:` of the kubeconfig"
+    assert unreached(server.kubeconfig).fix == known
     unknown = server.kubeconfig.replace("127.0.0.1", "api.invalid")
     assert unreached(unknown).fix == "check the name in `server:` of the kubeconfig"
 
@@ -177,6 +179,15 @@ def test_a_certificate_of_another_authority_is_not_trusted(server: Server, tmp_p
         RestApi(server.kubeconfig).get("/x")
     assert "\n" not in str(failure.value)
     assert str(failure.value.fix).startswith("the kubeconfig is that of another cluster")
+
+
+def test_a_certificate_that_has_ended_is_renewed_by_its_server(server: Server, tmp_path: Path) -> None:
+    """Another kubeconfig would not help."""
+    certificate = self_signed(tmp_path, days=-1)
+    server.secure(certificate)
+    authority = base64.b64encode(certificate.read_bytes()).decode()
+    kubeconfig = server.kubeconfig_of({}, **{"certificate-authority-data": authority})
+    assert str(unreached(kubeconfig).fix).startswith("systemctl restart k3s")
 
 
 def test_a_request_is_sent_once_and_never_retried_behind_the_callers_back(server: Server) -> None:

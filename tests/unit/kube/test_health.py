@@ -103,7 +103,7 @@ FAILED = (
     'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: no '
     'endpoints available for service "guard"'
 )
-WHEN = "change the policy or quota that the answer names, or exempt namespace busbar-validation from it"
+WHEN = "change the policy or quota that the answer names, or exempt busbar-validation from it"
 
 
 GUARD = "ValidatingWebhookConfiguration guard"

@@ -333,7 +333,7 @@ def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: d
     clients[THREE.api_endpoint] = failing(refused)
     with pytest.raises(UnknownState) as raised:
         read_state(KUBECONFIG, THREE)
-    assert raised.value.fix == "get a new kubeconfig"
+    assert str(raised.value.fix).startswith("busbar up dev --converge server-1, which reads the kubeconfig")
 
 
 def answered(

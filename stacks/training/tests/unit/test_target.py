@@ -48,7 +48,10 @@ REFUSED: dict[str, tuple[ClusterOutputs, dict[str, Any], str]] = {
     ),
     "not measured": (cluster(nccl={}), {}, "pool h100 has no result in the output `nccl`, expected pass"),
     "fail": (of_verdict("fail"), {}, "pool h100 has the verdict fail in the output `nccl`, expected pass"),
-    "unknown": (of_verdict("unknown"), {}, "pool h100 has the verdict unknown in the output `nccl`"),
+    "unknown": (
+        of_verdict("unknown"), {},
+        "the verdict unknown in the output `nccl`, expected pass. Fix: raise validation.run there",
+    ),
     "no all-reduce": (
         with_curve({"all_gather": [(GIB, 300.0)]}), {}, "all_reduce was not measured, and training needs it",
     ),

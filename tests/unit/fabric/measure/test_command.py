@@ -182,7 +182,7 @@ def test_an_api_that_is_not_there_ends_with_what_to_do(tmp_path: Path) -> None:
         )
         done = nccl("run", "--kubeconfig", str(tmp_path / "config"))
     assert done.exit_code == 2
-    assert done.stderr.endswith("Fix: check that it runs, and `server:` of the kubeconfig\n")
+    assert done.stderr.endswith("Fix: check that K3s or HAProxy runs, and `server:` of the kubeconfig\n")
 
 
 def test_an_operator_without_a_pod_is_named_before_anything_is_created(cluster: Foreign) -> None:
