@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from busbar.config import engine_yaml
 from busbar.exits import Misuse
 from busbar.models import ConfigModel, problems
 from stacks.accept.package.kinds import Row
@@ -72,8 +73,10 @@ def offered(site: Site) -> tuple[str, ...]:
 @lru_cache(maxsize=2)
 def _parsed(text: str) -> Criteria:
     """Criteria from a text; those of both sides are mostly the same."""
-    # libyaml's parser is faster, and ends the process where a text is nested deeply.
-    return Criteria.model_validate(yaml.safe_load(text))
+    # A few aliases make a value of many GB. libyaml is faster, and ends the process on deep nesting.
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+        raise ValueError("it has an alias (*NAME). Fix: write the value")
+    return Criteria.model_validate(engine_yaml.construct(engine_yaml.compose(text)))
 
 
 def parse(path: Path) -> Criteria:

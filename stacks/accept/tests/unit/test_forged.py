@@ -386,6 +386,8 @@ ROW, NODES = "- id: inventory.h100.ecc\n", "- {id: inventory.h100.nodes, "
         (f"version: 1\nrows:\n{NODES}unit: nodes}}\n", "threshold is missing"),
         (f"version: 1\nrows:\n{NODES}threshold: .nan, unit: nodes}}\n", "nan"),
         ("x" * (2 << 20), "larger than"),
+        ("version: 1\nversion: 1\n", "line 2, column 1: duplicate key 'version'"),
+        ("version: &a [1]\nrows: [*a, *a]\n", "it has an alias"),
     ],
 )
 def test_criteria_that_are_not_valid_are_refused_with_one_sentence(
