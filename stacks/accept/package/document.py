@@ -168,10 +168,7 @@ def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] 
 
 
 def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[float | None]]] | None:
-    """The nodes and rails of a pool, and GB/s of each node: alone, its best pair, its slowest rail.
-
-    None without a run of them. Raises Untrusted.
-    """
+    """The map, and GB/s per node: alone, best pair, slowest rail. None without runs. Raises Untrusted."""
     facts = evidence.begun.site.pools[pool]
     known = comparable(Known(evidence.results(pool, *kinds.OF_NODES), facts.group_gbps))
     if not (cells := cells_of(known.shares(), both=True)):
@@ -339,7 +336,7 @@ def _names(node: Mapping[str, Any]) -> set[str]:
     parts = [*node.get("gpus", ()), *node.get("hcas", ())]
     found = [node.get("machine"), node.get("serial")]
     found += [part.get(key) for part in parts for key in ("uuid", "serial", "guid")]
-    return {str(each).lower() for each in found if each and each not in NO_VALUE}
+    return {str(each).lower() for each in found if each and not NO_VALUE.fullmatch(each)}
 
 
 def check_files(files: Mapping[str, Path]) -> list[str]:
@@ -387,10 +384,7 @@ def _unpacked_size(file: Path, most: int) -> int:
 
 
 def _compare(stored: Mapping[str, Any], again: Mapping[str, Any], *, same: bool) -> list[str]:
-    """Compare the document with its evidence; the rows that are judged otherwise. Raises Untrusted.
-
-    SAME: this release has written it, so that each of its values must be the same.
-    """
+    """The rows that are judged otherwise. SAME: each other value must be the same too. Raises Untrusted."""
     with kept.judging(ACCEPTANCE):
         before = {row["id"]: (row["result"], row.get("reason")) for row in stored["rows"]}
     now = {row["id"]: (row["result"], row["reason"]) for row in again["rows"]}

@@ -215,10 +215,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a job on one or two nodes each, judged by this release: GB/s, or None without a result.
-
-    `hcas`: their names by rail, as NCCL printed them.
-    """
+    """The runs of a job of nodes or pairs: GB/s, or None. `hcas`: by rail, the names that NCCL printed."""
 
     results: dict[Group, float | None]
     hcas: tuple[str, ...]
@@ -230,10 +227,7 @@ def digest_of(machine_id: str) -> str:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """Path below FOLDER -> file, of all files. Raises Untrusted for anything but plain files and folders.
-
-    Raises NoVerdict where one of them cannot be read.
-    """
+    """Path below FOLDER -> file. Raises Untrusted for other than plain files, NoVerdict for unreadable."""
     found: dict[str, Path] = {}
     for root, folders, names in os.walk(folder, onerror=_unread):
         for name in (*folders, *names):

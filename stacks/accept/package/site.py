@@ -55,7 +55,8 @@ class Pool(OutputModel):
     @classmethod
     def _is_an_expectation(cls, value: dict[str, Any]) -> dict[str, Any]:
         Expectation.model_validate({**value, "collectives": [*COLLECTIVES]})
-        return value
+        # Criteria name these.
+        return {**Expectation().model_dump(include={"transport", "tolerance", "accept_warnings"}), **value}
 
     @cached_property
     def expected_gbps(self) -> dict[str, float | None]:
@@ -87,10 +88,7 @@ class Site(OutputModel):
 
     @classmethod
     def of(cls, stack: str, cluster: Cluster, soak_hours: float = 0.0, **known: int) -> Site:
-        """The facts of a stack from its configuration, with a soak of so many hours.
-
-        KNOWN: requirements of hosts in place of its own.
-        """
+        """The facts of a stack from its configuration. KNOWN: requirements in place of its own."""
         inventory, requirements = Inventory.of(cluster), spec_of(cluster).requirements
         groups = {host.name: host.topology.rail_group for host in cluster.hosts.workers}
         pools: dict[str, Pool] = {}

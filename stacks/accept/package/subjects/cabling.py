@@ -169,10 +169,7 @@ def of_design(fabric: Fabric, design: Design, hcas: Hcas) -> tuple[list[Cable], 
 
 
 def of_groups(fabric: Fabric, groups: Mapping[str, str], rails: Hcas) -> tuple[list[Cable], list[str]]:
-    """The cables of HCAs, expected in the leaf that most nodes of a group have; and the rails without one.
-
-    GROUPS: node -> group.
-    """
+    """The cables of HCAs, expected where most of a group are; and the rails without a leaf."""
     cables, open_ = list[Cable](), list[str]()
     of_rail: dict[tuple[str, str], list[End]] = {}
     for end in rails:

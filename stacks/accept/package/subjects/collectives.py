@@ -24,8 +24,8 @@ OF_ONE_RUN = ("busbw", "stability")
 
 
 def _yardstick(pool: Pool, collective: str) -> dict[str, Any]:
-    transport, tolerance = pool.expectation["transport"], pool.expectation["tolerance"]
-    return {**pool.expected_gbps, "transport": transport, "tolerance": tolerance}
+    own = {key: pool.expectation[key] for key in ("transport", "tolerance")}
+    return {**pool.expected_gbps, **own, "accept_warnings": "; ".join(pool.expectation["accept_warnings"])}
 
 
 @kind(

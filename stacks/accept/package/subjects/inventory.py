@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import filterfalse
 
 from busbar import finding
 from busbar.exits import NoVerdict
@@ -28,7 +29,8 @@ from stacks.accept.package.site import Pool
 # The parts of preflight's report; each is None where its program failed.
 COUNTERS = ("xids", "ecc", "remapped_rows", "nvlink")
 LINK = re.compile(r"Link \d+: (\S+)")
-NO_VALUE = {"", "[N/A]", "N/A", "0"}
+# nvidia-smi prints [N/A], [Unknown Error], [GPU requires reset] and the like.
+NO_VALUE = re.compile(r"(N/A|0|\[.*\])?")
 _MTUS = {"active MTU", "MTU of the network interface"}
 # Hours in which a run must end, with the soak besides; and those that criteria may allow.
 AGE_HOURS, MOST_HOURS = 168.0, 2160.0
@@ -64,7 +66,7 @@ def _unique(asked: Question, values: Callable[[Told], list[str]], what: str) -> 
     named = {name: every[name] for name in asked.pool.workers if name in every}
     if silent := [name for name in asked.pool.workers if name not in every]:
         return Finding("unknown", f"no report of {listed(silent)}")
-    if lacking := [name for name, found in named.items() if NO_VALUE & {*found}]:
+    if lacking := [name for name, found in named.items() if any(map(NO_VALUE.fullmatch, found))]:
         return Finding("unknown", f"{what} is not known on {listed(lacking)}")
     if twice := [name for name in _twice(every) if name in named]:
         return Finding("fail", f"the same {what} twice, on {listed(twice)}")
@@ -101,7 +103,9 @@ def _hcas(asked: Question) -> Finding:
 )  # fmt: skip
 @on_each
 def _hardware(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
-    for each in check_hardware(pool.required, report):
+    # Where nvidia-smi works, the driver is on the host, whatever the stack says.
+    is_there = pool.required.driver_on_host or (report.gpus is not None and report.gpus.status == "ok")
+    for each in check_hardware(pool.required.model_copy(update={"driver_on_host": is_there}), report):
         if each.kind == "error":
             yield "fail", each.what
 
@@ -111,7 +115,8 @@ def _hardware(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
 def _health(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
     if unread := [key for key in COUNTERS if getattr(report.health, key, None) is None]:
         yield "unknown", f"not read: {', '.join(unread)}"
-    for each in () if unread else check_health(pool.required, report):
+    required = pool.required.model_copy(update={"driver_on_host": True})
+    for each in () if unread else check_health(required, report):
         yield "fail", each.what
 
 
@@ -164,9 +169,9 @@ def _same(asked: Question) -> Finding:
         if required.rails:
             found["HCA firmware"] = {port.fw for port in choose_rails(report.hcas, required).ports.values()}
         for key, values in found.items():
-            if not values or values & NO_VALUE:
+            if not values or any(map(NO_VALUE.fullmatch, values)):
                 lacking.append(f"{name} ({key})")
-            for value in values - NO_VALUE:
+            for value in filterfalse(NO_VALUE.fullmatch, values):
                 kinds.setdefault(key, {}).setdefault(value, []).append(name)
     for key, by_value in kinds.items():
         if len(by_value) > 1:

@@ -153,6 +153,24 @@ def begun(part: str, **values: Any) -> Change:
     return edit(RUN, lambda run: run["site"]["pools"]["h100"][part].update(values))
 
 
+def report(*way: str | int, **values: Any) -> Change:
+    """Other values in a report of the inventory, below this way of keys."""
+
+    def change(hosts: Any) -> None:
+        found = hosts["worker-2"]
+        for key in way:
+            found = found[key]
+        found.update(values)
+
+    return lambda folder: made.inventory(folder, change)
+
+
+def expectation_of(run: Any) -> dict[str, Any]:
+    found: dict[str, Any] = run["site"]["pools"]["h100"]["expectation"]
+    return found
+
+
+has_errors, has_mig = report("health", ecc="0000:18:00.0, 3"), report("gpus", "list", 0, mig=True)
 HALF = {name: made.expected(name) / 2 for name in COLLECTIVES}
 without_gdr = record("collectives", text=lambda log: log.replace("/GDRDMA", ""), transport="rdma")
 halved_logs = [record(stage, 0.5, expected_by_collective=HALF) for stage in ("collectives", "repeats")]
@@ -170,6 +188,10 @@ YARDSTICK: list[tuple[Change, str]] = [
     # The run says otherwise than the criteria.
     (begun("expectation", expected_by_collective=HALF), "expected.all_gather is 333.333, the stack of"),
     (both(without_gdr, begun("expectation", transport="rdma")), "expected.transport is gpudirect-rdma"),
+    (begun("expectation", accept_warnings=["NCCL WARN"]), "collectives.h100.proof: expected.accept_warnings"),
+    (edit(RUN, lambda run: expectation_of(run).pop("transport")), "expected.transport is gpudirect-rdma"),
+    (both(begun("required", driver_on_host=False), has_errors), "has 3 uncorrected ECC errors"),
+    (both(begun("required", driver_on_host=False), has_mig), "MIG is enabled on 1 GPU"),
     (begun("required", rate_gbps=200.0), "inventory.h100.hcas: expected.rate_gbps is 400.0, the stack"),
     (begun("group_gbps", in_group=100.0), "pairs.h100.slow: expected.in_group is 400.0, the stack"),
 ]
