@@ -70,7 +70,12 @@ sample_k3s() {
   if [[ -n $id ]]; then json "$id"; else printf null; fi
 }
 
-sample_ports() { printf '[%s]' "$(port_counters)"; }
+# sample_ports: null where the ports have no counters, as with some drivers of HCAs.
+sample_ports() {
+  [[ -z $(compgen -G "$INFINIBAND/*/ports/*") || -n $(cat "$INFINIBAND"/*/ports/*/counters/link_downed 2>/dev/null) ]] ||
+    { printf null; return; }
+  printf '[%s]' "$(port_counters)"
+}
 sample_xids() { xids; }
 sample_nvlink() { nvlink_errors; }
 

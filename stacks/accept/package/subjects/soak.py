@@ -85,10 +85,7 @@ class Event:
 
 @dataclass
 class Watched:
-    """The samples of a node. `unread`: what the last one could not read.
-
-    `clocks`: MHz, the lowest of all GPUs -> number of samples.
-    """
+    """The samples of a node. `unread`: by the last one. `clocks`: MHz of the slowest GPU -> how often."""
 
     times: array[int] = field(default_factory=lambda: array("q"))
     events: list[Event] = field(default_factory=list)
@@ -262,8 +259,9 @@ def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
             if value is not None:
                 found.events += (Event(at, *each) for each in _changes(key, value, state.get(key)))
                 state[key] = value
-            (found.unread.add if value is None else found.unread.discard)(key)
-        clock = int(sample["heat"][1]) if sample.get("heat") else clock
+            is_dark = value is None or (key == "gpus" and any(bits is None for _, _, bits in value))
+            (found.unread.add if is_dark else found.unread.discard)(key)
+        clock = int((sample["heat"] or (0, 0))[1]) if "heat" in sample else clock
         found.clocks[clock] += 1
         if len(found.events) > MOST_EVENTS:
             raise ValueError("too many changes")
@@ -303,6 +301,8 @@ def _ports(now: Any, before: Any) -> Iterator[tuple[Any, ...]]:
 def _gpus(now: Any, before: Any) -> Iterator[tuple[Any, ...]]:
     """[PCI address, uncorrected ECC errors, bits of reasons for throttling], each null where unread."""
     former = {bus: (errors, bits) for bus, errors, bits in before or ()}
+    for bus in former.keys() - {bus for bus, _, _ in now}:
+        yield "gpus", f"gone {bus}", f"GPU {bus} is not listed any more"
     for bus, errors, bits in now:
         old_errors, old_bits = former.get(bus, (None, 0))
         if old_errors is not None and errors is not None and int(errors) > int(old_errors):
@@ -421,14 +421,16 @@ def _counters(asked: Question) -> Finding:
 
 @_below(
     "soak.slowest", "SM clock of the slowest node below that of the others", "%", lambda pool: CLOCK_PERCENT,
-    "a wobble of 5 % is a fault",
+    "a wobble of 5 % is a fault", nodes=2,
 )  # fmt: skip
 def _slowest(asked: Question) -> Finding:
-    clocks = {name: median(node.clocks.elements()) for name, node in _watched(asked).items()}
+    clocks = {name: median(node.clocks.elements()) for name, node in _watched(asked, "heat").items()}
     if dark := [name for name, clock in clocks.items() if clock <= 0]:
         return Finding("unknown", f"the clocks of GPUs could not be read on {listed(dark)}")
+    if len(clocks) < 2:
+        return Finding("unknown", "there is no other node to compare with")
     name = min(clocks, key=lambda each: clocks[each])
-    others = median([clock for each, clock in clocks.items() if each != name] or [clocks[name]])
+    others = median(clock for each, clock in clocks.items() if each != name)
     loss = round(max(100 * (1 - clocks[name] / others), 0), 2)
     return Finding("pass", f"{name}: {clocks[name]:g} MHz, the others {others:g}", loss)
 
@@ -442,7 +444,8 @@ def _after(asked: Question) -> Finding:
     before, after = by_node(asked, "nvlink", "pairs"), by_node(asked, "after")
     known = [key for key in before if before[key] and key in after]
     lost = {key: round(100 * (1 - after[key] / before[key]), 2) for key in known}
-    if silent := [name for name in asked.pool.workers if (name, "pairs") not in lost]:
+    gone = {name for name, how in before.keys() - after.keys() if how == "alone"}
+    if silent := [name for name in asked.pool.workers if name in gone or (name, "pairs") not in lost]:
         return Finding("unknown", f"no runs of {listed(silent, _SHOWN)} before and after")
     (name, how), most = max(lost.items(), key=lambda each: (each[1], each[0]))
     text = f"{name} {how}: {after[name, how]:g} GB/s, {before[name, how]:g} before"
@@ -451,10 +454,7 @@ def _after(asked: Question) -> Finding:
 
 
 def dots(evidence: Evidence, pool: str) -> list[Dot]:
-    """The intervals for the page, with every low one and every change; at most MOST_DOTS of the others.
-
-    Raises Untrusted.
-    """
+    """The intervals for the page: low ones, those with a change, and MOST_DOTS others. Raises Untrusted."""
     soak, made = soak_of(evidence, pool), list[Dot]()
     middle = median([each.busbw for each in soak.intervals] or [0])
     low, step = middle * (1 - LOW_PERCENT / 100), len(soak.intervals) // MOST_DOTS + 1

@@ -153,6 +153,7 @@ INVENTORY = [
     ("inventory.gpus", "fail", "the same uuid twice, on worker-1, worker-2", same("gpus", 3)),
     ("inventory.gpus", "fail", "the same serial twice", same("gpus", 3, "serial")),
     ("inventory.gpus", "unknown", "serial is not known on worker-2", gpu(serial="[N/A]")),
+    ("inventory.gpus", "unknown", "serial is not known on worker-2", gpu(serial="[GPU requires reset]")),
     ("inventory.gpus", "unknown", "is of run 'accept-f'", lambda path: made.inventory(path, run="accept-f")),
     ("inventory.gpus", "unknown", "not what busbar writes", worker_2(lambda found: found.update(also=[]))),
     ("inventory.hcas", "fail", "7 on worker-2", fewer_hcas),
@@ -478,6 +479,7 @@ OTHERS = [
     ("after.nodes", "fail", "pairs: 4 GB/s, 400 before", after_pairs),
     ("after.nodes", "unknown", "worker-1", lost("pairs/h100")),
     ("after.nodes", "unknown", "worker-1", lost("after/h100")),
+    ("after.nodes", "unknown", "no runs of worker-1, worker-2", lost("after/h100/000")),
     ("training.proof", "unknown", "not during this run", trained(measured_at="2026-11-22T01:30:00Z")),
     ("training.proof", "unknown", "on other nodes", trained(expectation={"nodes": ["worker-3"]})),
     ("training.proof", "unknown", "cannot be judged", trained(outcome={"colour": "red"})),
@@ -504,7 +506,7 @@ def port(counter: str, value: int) -> Hosts:
     return {"ports": [{"hca": "mlx5_3", "port": 1, "counter": counter, "value": value}]}
 
 
-def gpus(errors: int, bits: int) -> Hosts:
+def gpus(errors: int, bits: int | None) -> Hosts:
     return {"gpus": [["0000:18:00.0", errors, bits]]}
 
 
@@ -543,9 +545,12 @@ SOAK = [
     ("soak.gpus", "fail", "GPU 0000:18:00.0 has 3 uncorrected ECC errors", sampled((60, gpus(3, 0)))),
     ("soak.gpus", "fail", "NVLink errors: Link 0: R", sampled((60, {"nvlink": "GPU 0:\n Link 0: Replay"}))),
     ("soak.throttling", "fail", "GPU 0000:18:00.0 is throttled: heat", sampled((60, gpus(0, 0x40)))),
+    ("soak.throttling", "unknown", "gpus could not be read on worker-2", sampled((60, gpus(0, None)))),
+    ("soak.gpus", "fail", "GPU 0000:18:00.0 is not listed any more", sampled((60, {"gpus": []}))),
     ("soak.reboots", "fail", "worker-2: rebooted at 11-23 01:01:00", sampled((60, {"boot": "c"}))),
     ("soak.reboots", "fail", "worker-2: K3s restarted", sampled((60, {"k3s": "j"}))),
     ("soak.slowest", "fail", "worker-2: 1800 MHz, the others 1980", sampled((60, {"heat": [88, 1800]}))),
+    ("soak.slowest", "unknown", "heat could not be read on worker-2", sampled((60, {"heat": None}))),
     # A counter from before the soak or from before a reboot is no growth, and a saturated one shows none.
     ("soak.links", "pass", "nothing in the samples", sampled(
         (60, {"boot": "c", **port("link_downed", 9)}), **port("link_downed", 7)
@@ -635,12 +640,12 @@ def site_with(workers: int, quarantined: int) -> Site:
     for worker in given["hosts"]["workers"][:quarantined]:
         worker["quarantine"] = "a new cable"
     given["validation"]["enabled"] = quarantined < workers
-    return Site.of("prod", load(given))
+    return Site.of("prod", load(given), soak_hours=1.0)
 
 
 def test_rows_that_need_two_nodes_are_there_where_two_are() -> None:
     kinds = {row.parts[3] for row in contract.default(site_with(1, 0)).rows}
-    assert kinds & {"pairs.slow", "pairs.nodes", "rails.slow", "rails.nodes"} == set()
+    assert kinds & {"pairs.slow", "pairs.nodes", "rails.slow", "rails.nodes", "soak.slowest"} == set()
     assert {"collectives.proof", "nvlink.busbw", "machines.same"} <= kinds
 
 

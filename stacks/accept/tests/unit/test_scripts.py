@@ -110,8 +110,9 @@ def test_a_sample_has_what_has_changed_since_the_one_before(tmp_path: Path) -> N
 
 def test_what_cannot_be_read_is_null(tmp_path: Path) -> None:
     (tmp_path / "invocation").write_text("")
+    (tmp_path / "hcas/bnxt_re0/ports/1").mkdir(parents=True)  # of a driver that has no counters
     (first,) = sampled(tmp_path, 1, smi="exit 9")
-    assert [first[key] for key in ("gpus", "heat", "nvlink", "k3s")] == [None] * 4
+    assert [first[key] for key in ("gpus", "heat", "nvlink", "k3s", "ports")] == [None] * 5
 
 
 def test_a_sampler_ends_before_it_fills_the_disk(tmp_path: Path) -> None:
