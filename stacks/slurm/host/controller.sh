@@ -162,26 +162,31 @@ node_names() {
 
 await_jobs() {
   local node=$1
+  read_node "$node"
+  [[ -n $STATE ]] || return 0
   [[ -z $(jobs_on "$node") ]] || note "$node: waiting for jobs $(jobs_on "$node")"
   [[ $CANCEL_JOBS != true ]] || scancel "--nodelist=$node" >&2 || true
   poll "$DRAIN_SECONDS" idle "$node" || {
     local jobs fix
-    jobs=$(jobs_on "$node")
+    jobs=$(jobs_on "$node") ||
+      die "slurmctld does not tell the jobs on $node, which is no longer configured; it stays" "see: systemctl status slurmctld; retry"
     fix="raise removal.timeout_seconds, or cancel them: scancel ${jobs//,/ }"
     # Their processes do not end: scancel would do nothing.
-    [[ -n $(jobs_on "$node" running,suspended) ]] ||
+    [[ $(jobs_on "$node" completing) != "$jobs" ]] ||
       fix="scontrol update nodename=$node state=down reason=completing; reboot $node; then retry"
     die "$node is no longer configured, and jobs $jobs run on it; it stays" "$fix"
   }
 }
 
-# jobs_on NODE [STATES]: comma-separated.
+# jobs_on NODE [STATE]: comma-separated, in any state: `-t running` leaves out those that are also configuring or stopped.
 jobs_on() {
-  squeue -h -w "$1" -t "${2:-running,completing,suspended}" -o %i | sort -u | paste -sd, -
+  timeout 30 squeue -h -w "$1" ${2:+-t "$2"} -o %i | sort -u | paste -sd, -
 }
 
+# idle NODE: without an answer it is not.
 idle() {
-  [[ -z $(jobs_on "$1") ]]
+  local jobs
+  jobs=$(jobs_on "$1") && [[ -z $jobs ]]
 }
 
 # refuse_users_with_jobs: the other hosts follow the controller, so the users that go have not been deleted anywhere yet.

@@ -67,9 +67,10 @@ uncordon_node() {
 
 # tell: prints the facts that read_node has found.
 tell() {
-  local ours=false
+  local ours=false listed
   ! is_ours || ours=true
-  printf '{"ours":%s,"state":%s,"reason":%s,"jobs":%s}\n' "$ours" "$(json "${STATE,,}")" "$(json "$FOUND")" "$(json "$(jobs)")"
+  listed=$(jobs) || die "slurmctld does not tell the jobs on $NODE" "see: systemctl status slurmctld; retry"
+  printf '{"ours":%s,"state":%s,"reason":%s,"jobs":%s}\n' "$ours" "$(json "${STATE,,}")" "$(json "$FOUND")" "$(json "$listed")"
 }
 
 change() {
@@ -80,8 +81,9 @@ is_ours() {
   [[ $STATE == *DRAIN* && $FOUND == "$COMMAND_REASON"* ]]
 }
 
+# jobs: those in any state: `-t running` leaves out those that are also configuring or stopped.
 jobs() {
-  squeue -h -w "$NODE" -t running,completing,suspended -o %i | sort -u | paste -sd, -
+  timeout 30 squeue -h -w "$NODE" -o %i | sort -u | paste -sd, -
 }
 
 main

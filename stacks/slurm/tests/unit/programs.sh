@@ -124,6 +124,6 @@ more-scontrol() {
 }
 more-pgrep() { state steps; }
 more-srun() { state mpi; }
-more-squeue() { if [[ $* == *"-t running,completing,suspended "* || $* == *" -u "* ]]; then state jobs; fi; }
+more-squeue() { if [[ $* != *" -t "* ]]; then state jobs; fi; }
 more-mariadb() { record "mariadb: $(paste -sd ' ')"; }
 more-ss() { [[ ! -e $STATE/active.slurmdbd ]] || echo LISTEN; }

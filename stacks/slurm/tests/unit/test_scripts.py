@@ -76,9 +76,10 @@ drain_removed
 REMOVALS = yaml.safe_load("""
 - ["false", "", 0, ""]
 - ["true", "", 0, ""]
-- ["false", echo 7; echo 9, 1,
+- ["false", "[[ $* == *'-t '* ]] || { echo 7; echo 9; }", 1,
    "jobs 7,9 run on it; it stays. Fix: raise removal.timeout_seconds, or cancel them: scancel 7 9"]
-- ["true", "[[ $* != *completing* ]] || echo 7", 1,
+- ["false", "return 1", 1, "slurmctld does not tell the jobs on b, which is no longer configured; it stays"]
+- ["true", echo 7, 1,
    "jobs 7 run on it; it stays. Fix: scontrol update nodename=b state=down reason=completing; "]
 """)
 
@@ -122,6 +123,27 @@ def test_a_destroy_asks_for_the_jobs_of_all_users_and_ends_them_where_that_is_co
     done = run("slurm/node", f"cd {tmp_path}; {JOBS % (ends, listed, cancelled)}")
     assert (done.stdout, said in done.stderr) == (printed, True), done.stderr
     assert (done.returncode == 0) is bool(printed)
+
+
+ON_NODE = """
+timeout() { "${@:2}"; }; squeue() { %s; }; scontrol() { [[ $1 != show ]] || echo ' State=MIXED+DRAIN'; }
+NODE=a; begin() { :; }; VERB=show main
+"""
+
+
+@pytest.mark.parametrize(
+    ("listed", "printed"),
+    [
+        (":", '"jobs":""'),
+        # A job that is configuring or stopped is in none of the states that have no flag.
+        ("[[ $* == *'-t '* ]] || echo 7", '"jobs":"7"'),
+        ("return 1", "slurmctld does not tell the jobs on a. Fix: "),
+    ],
+)
+def test_a_node_has_no_jobs_only_where_slurmctld_says_so(listed: str, printed: str) -> None:
+    done = run("slurm/node", ON_NODE % listed)
+    assert printed in done.stdout + done.stderr
+    assert (done.returncode == 0) is printed.startswith('"')
 
 
 STEPS = """
