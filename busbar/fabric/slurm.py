@@ -161,7 +161,7 @@ class SlurmJob:
         self.name = spec.job
         self._spec, self._reach, self._clock, self._say = spec, reach, clock, say
         self._archive = Archive(folder)
-        self._path = f"{reach.log_folder}/{self.name}.out"
+        self._path = f"{reach.log_folder}/{self.name}-%j.out"
         # The last one: why lines of the log cannot have been written.
         self.job_id = self._host = self._log_is_lost = ""
         self.nodes = self._wanted = [*nodes]
@@ -178,6 +178,7 @@ class SlurmJob:
         about = {"job_name": self.name, "partition": spec.partition, "log": self._path, **nodes}
         try:
             self.job_id = self._reach.ask("submit", {"script": spec.script}, **about)["job_id"]
+            self._path = self._path.replace("%j", self.job_id)
         except (ScriptError, UnreachableError) as error:
             raise JobNeverStarted([f"it cannot be submitted: {error}"]) from None
         self._say(f"job {self.job_id} on {', '.join(self.nodes)}")
@@ -281,13 +282,9 @@ class SlurmJob:
             return JobOutcome(True)
         is_unknown = not status.known or status.was_queued_again or status.state.split("+")[0] in INTERRUPTED
         if not is_unknown and not self._bad(status):
-            self._gone = self._gone_now()
+            self._gone = self._reach.gone(self.nodes)
         is_unknown = is_unknown or bool(self._bad(status) or self._gone)
         return JobOutcome(None if is_unknown else False, [self._ended_text(status)])
-
-    def _gone_now(self) -> dict[str, str]:
-        """Node -> reason, for the nodes of the job that cannot run any part of it."""
-        return self._reach.gone([name for name in self._wanted if name in self.nodes])
 
     def _bad(self, status: Status) -> list[str]:
         found = (status.nodes or {}).items()
@@ -328,7 +325,7 @@ class SlurmJob:
                     return
                 had_ended = self._status().ended
                 if not had_ended and deadline.elapsed >= next_check:
-                    before, gone = gone, self._gone_now()
+                    before, gone = gone, self._reach.gone(self.nodes)
                     if still := [f"{name} {why}" for name, why in gone.items() if name in before]:
                         fix = "Fix: repair or quarantine it, then raise validation.run"
                         raise LogLost(f"{'; '.join(still)}, and job {self.job_id} waits for it. {fix}")

@@ -128,6 +128,18 @@ def test_a_job_that_ended_well_is_judged_by_its_log(tmp_path: Path, chunk: int) 
     assert (tmp_path / "lab" / "report.html").exists()
 
 
+def test_the_log_of_an_earlier_job_of_the_same_name_is_not_read(tmp_path: Path) -> None:
+    """It is there until slurmd opens that of the new job, after the prolog."""
+
+    class WithProlog(Site):
+        def _read(self, log: str, offset: str) -> dict[str, Any]:
+            of_job = self.submitted[0]["log"].replace("%j", "6")
+            self.log = b"the log of job 6\n" if log == of_job else LOG
+            return super()._read(log, offset)
+
+    assert measured(WithProlog(), tmp_path)["verdict"] == "pass"
+
+
 def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_path: Path) -> None:
     of_pool = tmp_path / "lab"
     dead = Site(gpu_1="down*|Not responding", gpu_2="down*|Not responding")
