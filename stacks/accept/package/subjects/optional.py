@@ -201,14 +201,17 @@ AGAIN = "raise proof.run of that stack and update it, then run this command agai
 @lru_cache(maxsize=4)
 def _verdict(evidence: Evidence, pool: str) -> Any:
     """The verdict on the training run of a pool, judged again by its capability. Raises Untrusted."""
-    where, workers = f"training/{pool}", evidence.begun.site.pools[pool].workers
+    where, facts = f"training/{pool}", evidence.begun.site.pools[pool]
     stage, archive = evidence.stage("training"), Archive(evidence.folder / where)
     if stage is None or not kept.has_log(archive):
         raise Untrusted("there is no complete log of the training run")
     with judging(where):
         source = read_json(archive.folder / SOURCE)
-        if not {*source["expectation"]["nodes"]} <= {*workers}:
+        if not {*source["expectation"]["nodes"]} <= {*facts.workers}:
             raise Untrusted(f"{where} ran on other nodes than workers of pool {pool}")
+        said, wanted = source["expectation"]["fabric"]["transport"], facts.expectation["transport"]
+        if said != wanted:
+            raise kept.Contradiction(f"{where} says transport {said!r}, the run began with {wanted!r}"[:400])
         # An update of another stack runs it, between the begin of this run and the end of its stage.
         begin, at = kept.time_of(evidence.begun.began) - kept.SKEW_SECONDS, str(source["measured_at"])
         if not begin <= kept.time_of(at) <= stage.limits[1]:
@@ -222,8 +225,9 @@ def _proof(asked: Question) -> Finding:
     found = _verdict(asked.evidence, asked.name)
     if not found.passed:
         return Finding(found.verdict, sentences(found.reasons, 2))
-    busbw = f", all-reduce of gradients {found.busbw_gbps:.4g} GB/s" if found.busbw_gbps else ""
-    return Finding("pass", f"{found.step_seconds:.3g} s per step on {counted(found.nodes, 'node')}{busbw}")
+    least = f"{100 * found.expectation['min_busbw_fraction']:g} % of {found.measured_busbw_gbps:.4g}"
+    busbw = f"all-reduce of gradients {found.busbw_gbps:.4g} GB/s, expected at least {least}"
+    return Finding("pass", f"{found.step_seconds:.3g} s per step on {counted(found.nodes, 'node')}, {busbw}")
 
 
 @counting("training.nodes", "nodes that took part", required=False)

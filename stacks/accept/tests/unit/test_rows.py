@@ -452,6 +452,12 @@ def trained(**values: Any) -> Change:
     return lambda folder: made.training(folder / where, lambda kept: kept.update(values))
 
 
+def over_tcp(folder: Path) -> None:
+    """A training stack that expects TCP."""
+    where = folder / "evidence/training/h100"
+    made.training(where, lambda kept: kept["expectation"]["fabric"].update(transport="socket"))
+
+
 def resumed(folder: Path) -> None:
     """From another checkpoint than the one that was written."""
     where = folder / "evidence/training/h100"
@@ -482,6 +488,8 @@ OTHERS = [
     ("after.nodes", "unknown", "no runs of worker-1, worker-2", lost("after/h100/000")),
     ("training.proof", "unknown", "not during this run", trained(measured_at="2026-11-22T01:30:00Z")),
     ("training.proof", "unknown", "on other nodes", trained(expectation={"nodes": ["worker-3"]})),
+    ("training.proof", "fail", "says transport 'socket', the run began with 'gpudirect-rdma'", over_tcp),
+    ("training.proof", "pass", "GB/s, expected at least 70 % of 3", trained()),
     ("training.proof", "unknown", "cannot be judged", trained(outcome={"colour": "red"})),
     ("training.proof", "fail", "", resumed),
     ("training.checkpoint", "fail", "", resumed),
