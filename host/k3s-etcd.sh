@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Asks etcd on this server for its state and members. K3s has it answer HTTP on the loopback interface, port 2382.
+# Asks etcd on this server for its state and members. K3s has it answer HTTP on port 2382 of 127.0.0.1, or of ::1 with IPv6.
 
 ETCD_TLS=/var/lib/rancher/k3s/server/tls/etcd
-ETCD_URL=https://127.0.0.1:2382
+ETCD_URL=https://localhost:2382
 # For the other servers to answer, one of which may just have restarted.
 QUORUM_DEADLINE=120
 

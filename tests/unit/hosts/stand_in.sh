@@ -113,6 +113,8 @@ k3s() { # VERSION ARGUMENTS...
 curl() {
   local url=${*: -1} file
   case $url in
+    # K3s has etcd listen on the loopback address of the cluster's family alone.
+    *127.0.0.1:2382/*) if grep -qs '^service-cidr:.*::' "$ROOT/etc/rancher/k3s/config.yaml"; then return 7; fi ;;&
     *:2382/health) echo '{"health":"true"}' ;;
     *:2382/*/status) record "does this server vote?" && echo '{"leader":"1"}' ;;
     *:2382/*/list) record "who votes?" && state members ;;

@@ -114,6 +114,15 @@ def test_the_files_of_a_server_have_the_lines_of_this_host_and_are_private(serve
     assert "/var/lib/busbar/k3s" not in modes, "the downloaded binary does not stay"
 
 
+def test_a_server_of_an_ipv6_cluster_counts_as_back_when_etcd_votes(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.state("ip addr show", "2: eth0    inet6 fd00::11/64 scope global \n")
+    cidrs = "cluster-cidr: fd00:42::/56\nservice-cidr: fd00:43::/112\n"
+    steps = install(host, CONFIG + cidrs, NODE_ADDRESS="fd00::11", PEERS="fd00::12 fd00::13")
+    in_order(steps, RESTARTED, BACK, RECORDED)
+    assert 'node-ip: "fd00::11"' in host.text("etc/rancher/k3s/config.yaml").splitlines()
+
+
 def test_a_server_that_never_started_notes_the_values_of_the_next_try(tmp_path: Path) -> None:
     host = bare(tmp_path)
     host.write("var/lib/busbar/first-values", CHANGED)
