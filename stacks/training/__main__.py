@@ -19,7 +19,7 @@ from stacks.training.package.components import (
     create_volume,
 )
 from stacks.training.package.config import CONFIG, Training
-from stacks.training.package.networks import MULTUS
+from stacks.training.package.networks import MULTUS, create_crd
 from stacks.training.package.outputs import Outputs, build_outputs, read_summary
 
 PROJECT = Path(__file__).resolve().parent
@@ -37,7 +37,7 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     runtimes = create_runtimes(training, targets, on.after(of_trainer))
     wanted = training.multus.enabled and any(training.networks.values())
     chart = training.multus.model_copy(update={"enabled": wanted})
-    multus = on.chart("multus", MULTUS, chart, on.after(), await_ready=True)
+    multus = on.chart("multus", MULTUS, chart, on.after(), await_ready=True, before_change=create_crd)
     path = from_project(str(trainer.TRAINING_OPERATOR_CHART))
     training_operator = on.chart(
         "training-operator",

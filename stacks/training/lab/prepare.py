@@ -62,9 +62,12 @@ def _multus_chart() -> None:
     shutil.copytree(Path(__file__).parent / "charts" / MULTUS_CHART.name, MULTUS_CHART)
     crds = MULTUS_CHART / "crds"
     crds.mkdir()
+    # As in the official chart the release has this CRD, unless a value says otherwise.
     manifests = yaml.safe_load_all((multus / "deployments" / "multus-daemonset.yml").read_text())
     definitions = [each for each in manifests if each["kind"] == "CustomResourceDefinition"]
-    (crds / "multus.yaml").write_text(yaml.safe_dump_all(definitions))
+    wanted = "{{- if .Values.manifests.customResourceDefinition }}\n"
+    text = wanted + yaml.safe_dump_all(definitions) + "{{- end }}\n"
+    (MULTUS_CHART / "templates" / "crd.yaml").write_text(text)
     for file in (whereabouts / "doc" / "crds").glob("whereabouts.cni.cncf.io_*.yaml"):
         shutil.copyfile(file, crds / file.name)
 

@@ -36,12 +36,10 @@ def create_networks(training: Training, opts: ResourceOptions) -> list[pulumi.Re
     """Register the NetworkAttachmentDefinition of each network."""
     return [
         create_custom_resource(
-            f"networks-{pool}-{network.name}",
-            networks.definition(training.namespace, pool, network),
-            opts,
+            f"networks-{pool}-{each.name}", networks.definition(training.namespace, pool, each), opts
         )
         for pool, of_pool in training.networks.items()
-        for network in of_pool
+        for each in of_pool
     ]
 
 

@@ -18,6 +18,9 @@ from pydantic import AfterValidator, Field
 
 from busbar.config.types import Cidr, DnsLabel, Int, InterfaceName, ResourceName, invalid
 from busbar.finding import Finding, KeyPath
+from busbar.frame import CRDS, not_of_release
+from busbar.kube.client import Api
+from busbar.kube.objects import create
 from busbar.manifests.ncclrun import TRANSPORT_ENV
 from busbar.manifests.operators import Operator
 from busbar.models import ConfigModel
@@ -120,6 +123,35 @@ def _wrong_keys(where: KeyPath, network: Network) -> Iterator[Finding]:
 
 
 # ---- the definition --------------------------------------------------------------------------------------
+
+_CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io"},
+    "spec": {
+        "group": "k8s.cni.cncf.io", "scope": "Namespaced",
+        "names": {
+            "kind": "NetworkAttachmentDefinition", "plural": "network-attachment-definitions",
+            "singular": "network-attachment-definition", "shortNames": ["net-attach-def"],
+        },
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "properties": {"spec": {"type": "object", "properties": {"config": {"type": "string"}}}},
+        }}}],
+    },
+}  # fmt: skip
+
+
+def create_crd(api: Api) -> None:
+    """Create the CRD, which stays at a destroy, before the release of Multus. Raises ApiError.
+
+    The Network Operator's chart brings it too, and Helm does not install a release that has it then.
+    """
+    if not create(api, CRDS, _CRD):
+        found = api.get(path := f"{CRDS}/{_CRD['metadata']['name']}")
+        # Helm deletes what an upgrade does not have any more.
+        if not not_of_release([found], MULTUS.release):
+            api.merge(path, {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}})
+
 
 # A file in K3s's own folder; by default whereabouts looks for its configuration in /etc/cni/net.d
 # (k8snetworkplumbingwg/whereabouts v0.8.0, pkg/config/config.go).

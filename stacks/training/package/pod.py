@@ -84,15 +84,10 @@ def close_together(launch: PoolLaunch) -> dict[str, Any]:
     It is for the pods of one JobSet that needs fewer workers than the pool has: the fewer switches between
     two ranks, the better.
     """
+    of_jobset = {"matchExpressions": [{"key": JOBSET_LABEL, "operator": "Exists"}]}
+    near = {"labelSelector": of_jobset, "matchLabelKeys": [JOBSET_LABEL]}
     terms = [
-        {
-            "weight": weight,
-            "podAffinityTerm": {
-                "labelSelector": {"matchExpressions": [{"key": JOBSET_LABEL, "operator": "Exists"}]},
-                "matchLabelKeys": [JOBSET_LABEL],
-                "topologyKey": level,
-            },
-        }
+        {"weight": weight, "podAffinityTerm": {**near, "topologyKey": level}}
         for weight, level in enumerate(launch.topology or (), 1)
     ]
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}} if terms else {}

@@ -17,7 +17,7 @@ from busbar.manifests.names import digest, short
 from busbar.manifests.scheduling import HCA_CHECK, HOSTNAME, NODE_ENV, REQUIRED, pod_on
 from stacks.training.package import networks, pod
 from stacks.training.package.config import Training
-from stacks.training.package.storage import pod_volume
+from stacks.training.package.storage import NO_WAIT, pod_volume
 from stacks.training.package.target import Target
 
 CONTAINER = "trainer"
@@ -51,8 +51,6 @@ PROGRAM_ENV: Mapping[str, str] = {
     "PYTHONUNBUFFERED": "1",
     **pod.TORCHRUN_ENV,
 }
-
-_NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 # A text that measures something else needs another REVISION.
 _SCRIPT = """\
@@ -107,7 +105,7 @@ def render(target: Target, training: Training, program: Mapping[str, str]) -> Ma
         {
             "kind": "Service",
             # The Service has endpoints once the job has pods, so there is nothing to wait for before.
-            "metadata": {"name": name, "namespace": training.namespace, "annotations": dict(_NO_WAIT)},
+            "metadata": {"name": name, "namespace": training.namespace, "annotations": dict(NO_WAIT)},
             "spec": {
                 "clusterIP": "None",
                 "selector": {JOB_LABEL: name},
@@ -152,7 +150,7 @@ def _job(target: Target, training: Training, name: str) -> dict[str, Any]:
             "namespace": training.namespace,
             "labels": {"app.kubernetes.io/managed-by": "busbar", **labels},
             # The collecting command waits, and reports why a job does not start or fails.
-            "annotations": dict(_NO_WAIT),
+            "annotations": dict(NO_WAIT),
         },
         "spec": {
             "completionMode": "Indexed",

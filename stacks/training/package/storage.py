@@ -141,8 +141,8 @@ def findings(storage: Storage) -> Iterator[Finding]:
 _NOMINAL_SIZE = "1Ti"
 _SHARED = ["ReadWriteMany"]
 _LABELS = {"app.kubernetes.io/managed-by": "busbar"}
-# The step `bind-claim` waits, and reports why a claim is not bound.
-_NO_WAIT = {"pulumi.com/skipAwait": "true"}
+# The steps wait, and report why a claim is not bound, or why a job does not start.
+NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 
 def claim_name(storage: Storage) -> str:
@@ -171,7 +171,7 @@ def claim(storage: Storage, namespace: str) -> dict[str, Any]:
     )
     return {
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": _NO_WAIT},
+        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": NO_WAIT},
         "spec": {
             "accessModes": _SHARED,
             "resources": {"requests": {"storage": storage.size or _NOMINAL_SIZE}},
@@ -192,7 +192,7 @@ def nfs_volume(storage: Storage, namespace: str) -> dict[str, Any]:
     name = volume_name(storage, namespace)
     return {
         "kind": "PersistentVolume",
-        "metadata": {"name": name, "labels": _LABELS, "annotations": _NO_WAIT},
+        "metadata": {"name": name, "labels": _LABELS, "annotations": NO_WAIT},
         "spec": {
             "capacity": {"storage": _NOMINAL_SIZE},
             "accessModes": _SHARED,

@@ -171,9 +171,8 @@ class Expectation(StrictModel):
 
 def expectation(target: Target, training: Training) -> Expectation:
     """The expectation of the run on one pool."""
-    proof = training.proof
-    launch, ranks = target.launch, target.ranks_per_node(proof)
-    size = target.gradient_bytes(proof)
+    launch, proof = target.launch, training.proof
+    ranks, size = target.ranks_per_node(proof), target.gradient_bytes(proof)
     return Expectation(
         nodes=launch.workers,
         ranks_per_node=ranks,

@@ -48,7 +48,11 @@ CORE = {
     "network-operator": Published(
         "https://github.com/Mellanox/network-operator",
         ("v26.1.2", "v26.7.0-rc.2"),
-        ("values.yaml", "crds/mellanox.com_nicclusterpolicies.yaml"),
+        (
+            "values.yaml",
+            "crds/mellanox.com_nicclusterpolicies.yaml",
+            "crds/k8s.cni.cncf.io_networkattachmentdefinitions_crd.yaml",
+        ),
     ),
     "mpi-operator": Published(
         "https://github.com/kubeflow/mpi-operator", ("v0.8.2",), ("mpi-operator.yaml",)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from busbar.collect.spec import GRACE_SECONDS
+from busbar.components.engine import helm
 from busbar.manifests.names import digest
 from stacks.training.capability import CAPABILITY
+from stacks.training.package.networks import create_crd
 from stacks.training.package.outputs import summarize
 from stacks.training.tests.support import configured
 from stacks.training.tests.unit.made import verdict
@@ -153,7 +156,11 @@ def test_trainer_is_a_release_that_is_awaited_and_every_pool_has_its_runtimes_af
 DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"
 
 
-def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before_the_job() -> None:
+def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hooks = Mock(wraps=helm.create_recovery_hooks)
+    monkeypatch.setattr(helm, "create_recovery_hooks", hooks)
     run = up({"networks": {"h100": [RAIL]}})
     assert run.error is None
     [release], [definition] = run.of_type(RELEASE), run.of_type(DEFINITION)
@@ -166,6 +173,8 @@ def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before
     for found in (values["config"]["cni_conf"], values["rke2-whereabouts"]["cniConf"]):
         assert folders.items() <= found.items()
     assert values["rke2-whereabouts"]["namespaceOverride"] == release.inputs["namespace"]
+    assert values["manifests"]["customResourceDefinition"] is False, "the Network Operator's may be there"
+    assert create_crd in hooks.call_args.args
     assert run.waits_for(definition, release)
     # At the end the namespace with its pods goes before Multus does.
     assert run.waits_for(run.named("namespace"), release)

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from busbar.frame import CRDS
 from busbar.outputs import ClusterOutputs
-from stacks.training.package.networks import definition
+from stacks.training.package.networks import create_crd, definition
 from stacks.training.package.proof import Manifests
 from stacks.training.package.proof import render as render_proof
 from stacks.training.package.target import Target, refusals, targets
 from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
 from stacks.training.tests.support import training
 from tests.support import measured
+from tests.support.kube_cluster import Cluster
+from tests.unit.charts.published import complaints, published_crd
 
 ROCE = {"link_layer": "ethernet"}
 TCP = {"transport": "socket", "expected_busbw_gbps": 1}
@@ -39,6 +42,32 @@ def hostdev(subnet: str = "192.168.20.0/24", **more: Any) -> dict[str, Any]:
 def defined(network: dict[str, Any]) -> dict[str, Any]:
     config = training(networks={"h100": [network]})
     return definition(config.namespace, "h100", config.networks["h100"][0])
+
+
+def test_a_network_is_valid_by_the_crd_that_is_made_before_multus_and_stays_at_a_destroy() -> None:
+    """The Network Operator's chart brings the same one: no release may have it, or Helm installs neither."""
+    cluster = Cluster()
+    create_crd(cluster)
+    [(path, made)] = cluster.created
+    assert path == CRDS and "annotations" not in made["metadata"]
+    for version in ("v26.1.2", "v26.7.0-rc.2"):
+        crd = published_crd("network-operator", version, "NetworkAttachmentDefinition")
+        for each in (crd, made):
+            assert complaints(each, "v1", defined(rail(0))) == []
+        assert made["spec"]["group"] == crd["spec"]["group"]
+
+
+@pytest.mark.parametrize(("owner", "stays"), [("", False), ("mine", False), ("rke2-multus", True)])
+def test_a_crd_that_the_cluster_has_is_left_alone_but_for_that_of_the_release(
+    owner: str, stays: bool
+) -> None:
+    path = f"{CRDS}/network-attachment-definitions.k8s.cni.cncf.io"
+    annotations = {"meta.helm.sh/release-name": owner} if owner else {}
+    cluster = Cluster({path: {"metadata": {"name": path.rpartition("/")[2], "annotations": annotations}}})
+    create_crd(cluster)
+    assert cluster.created == []
+    keep = {"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}}
+    assert cluster.patched == [(path, keep)] * stays
 
 
 def cni(network: dict[str, Any]) -> dict[str, Any]:
