@@ -173,6 +173,7 @@ def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before
     for found in (values["config"]["cni_conf"], values["rke2-whereabouts"]["cniConf"]):
         assert folders.items() <= found.items()
     assert values["rke2-whereabouts"]["namespaceOverride"] == release.inputs["namespace"]
+    assert values["rke2-whereabouts"]["tolerations"] == [{"operator": "Exists"}], "for NoExecute too"
     assert values["manifests"]["customResourceDefinition"] is False, "the Network Operator's may be there"
     assert create_crd in hooks.call_args.args
     assert run.waits_for(definition, release)

@@ -76,6 +76,8 @@ def test_after_the_survey_crds_are_installed_before_prometheus_and_that_before_i
     crds, stack = run.named("prometheus-crds-release"), run.named("prometheus-release")
     assert (crds.inputs["chart"], crds.inputs["version"]) == ("prometheus-operator-crds", "31.0.1")
     assert (stack.inputs["chart"], stack.inputs["version"]) == ("kube-prometheus-stack", "88.5.3")
+    exporter = stack.inputs["values"]["prometheus-node-exporter"]
+    assert exporter["tolerations"] == [{"operator": "Exists"}], "for NoExecute too"
     assert run.waits_for(stack, crds)
     for each in [*run.of_type(MONITOR), *run.of_type(RULE)]:
         assert run.waits_for(each, stack), each.name
