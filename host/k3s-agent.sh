@@ -7,7 +7,7 @@
 #   JOBS_SECONDS (of wait), DRAIN (never, upgrade, always), PAUSE_SECONDS.
 # Payload: config (config.yaml without node-ip, flannel-iface), registries (registries.yaml, may be empty), proxy (drop-in of the
 #   unit with the environment of a proxy, may be left out).
-# Facts: {"node","version"}, of a removal {"removed"}
+# Facts: {"node","version"}, of a removal {"node","removed","node_again"}
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner k3s-api k3s-lib k3s-rotation k3s-remove
 
 UNIT=k3s-agent
@@ -24,6 +24,10 @@ main() {
 
 remove_agent() {
   may_remove || return 0
+  # The GPU Operator's pods restart K3s when they leave, and the kubelet makes the Node again that was deleted. Then the note of
+  # the installation is missing on it.
+  # shellcheck disable=SC2034 # read by owner.sh
+  [[ $(node_field "$NODE_NAME" '{.metadata.name}|{.metadata.annotations.busbar/machine}' || true) != ?*"|" ]] || NODE_AGAIN=true
   k3s_uninstall
 }
 

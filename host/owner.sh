@@ -54,5 +54,5 @@ remove_state() {
 
 # removed TRUE_OR_FALSE: the facts of VERB=remove.
 removed() {
-  printf '{"node":%s,"removed":%s}\n' "$(json "$NODE_NAME")" "$1"
+  printf '{"node":%s,"removed":%s%s}\n' "$(json "$NODE_NAME")" "$1" "${NODE_AGAIN:+,\"node_again\":true}"
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Literal
 
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, on_each
@@ -17,7 +16,6 @@ CONCURRENT = 64
 class Preparation(StrictModel):
     """The stdin of `busbar prepare`."""
 
-    schema_version: Literal[1] = 1
     login: Login
     hosts: tuple[Host, ...]
     values: dict[str, dict[str, str]]

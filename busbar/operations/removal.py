@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from busbar.finding import STACK, Fix, with_fix
 from busbar.hosts.inventory import Host, Login
@@ -74,7 +73,6 @@ TEARDOWN_SECONDS = 30
 class HostRemoval(StrictModel):
     """The stdin of `busbar remove host`."""
 
-    schema_version: Literal[1] = 1
     login: Login
     host: Host
     script: str
@@ -91,16 +89,16 @@ class HostRemoval(StrictModel):
 class Teardown(StrictModel):
     """Stdin of `busbar remove cluster` and `keep`, which tell servers that the cluster goes or stays."""
 
-    schema_version: Literal[1] = 1
     login: Login
     servers: tuple[Host, ...]
 
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
     """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
+    servers = [other for other in spec.others if other.role == "server"]
     async with Hosts.open(spec.login, say) as hosts:
         try:
-            await hosts.run(
+            facts = await hosts.run(
                 spec.host,
                 spec.script,
                 {**spec.values, "VERB": "remove"},
@@ -109,10 +107,11 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
             )
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)
-            servers = [other for other in spec.others if other.role == "server"]
             if spec.host.role == "server" and not await _leave(hosts, servers, spec.host.name, say):
                 say(f"{spec.host.name}: no other server of its cluster is running; its etcd member stays")
             return error.finding.what
+        if facts.get("node_again"):
+            await _leave(hosts, servers, spec.host.name, say)
     return None
 
 
@@ -160,7 +159,7 @@ async def _any_answers(hosts: Hosts, others: Sequence[Host]) -> bool:
 
 
 async def _leave(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:
-    """Remove a gone server from etcd, and its Node; False where no server of its cluster runs any more.
+    """Delete a host's Node, a server also from etcd; False where no server of its cluster runs any more.
 
     If one server fails, the next one is tried. Raises the first ScriptError if all failed.
     """

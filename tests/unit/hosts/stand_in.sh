@@ -82,6 +82,7 @@ k3s() { # VERSION ARGUMENTS...
           echo "True|$(date -u +%FT%TZ)|$(state kubelet)"
           ;;
         *".status.nodeInfo.kubeletVersion}") state kubelet ;;
+        *"{.metadata.name}|"*) state "own node" ;;
         "get node "*" --ignore-not-found -o name") if [[ ! -e $STATE/deleted ]]; then echo "node/$3"; fi ;;
         *"annotations.busbar/cordoned}"*) state cordoned ;;
         *"{.spec.podCIDR}") echo 10.42.1.0/24 ;;

@@ -288,6 +288,15 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
     assert pod.wait(5) == -9
 
 
+@pytest.mark.parametrize(("node", "again"), [("worker-1|", True), ("worker-1|feb491e2", False), ("", False)])
+def test_a_removed_worker_tells_whether_it_has_made_its_node_again(
+    worker: Host, node: str, again: bool
+) -> None:
+    """Only what an installation has noted is not on a Node that the kubelet makes when K3s restarts."""
+    worker.state("own node", node)
+    assert ('"node_again":true' in remove(worker).stdout) is again
+
+
 def test_a_drop_in_of_the_site_for_the_unit_stays(worker: Host) -> None:
     worker.write(f"{DROP_INS}/site.conf", "[Service]\n")
     remove(worker)

@@ -63,6 +63,7 @@ def broken(why: str) -> Machine:
 
 
 LB = {"lb-1": answers({})}
+RUNS, STOPPED = {"cluster": True}, {"cluster": False}
 
 
 def remove(name: str, host: Machine, others: dict[str, Machine]) -> tuple[str | None, list[str]]:
@@ -91,6 +92,14 @@ def test_a_host_that_answers_runs_the_removal_that_belongs_to_its_resource() -> 
     [command] = commands
     for value in ("VERB=remove", "OWNER=a/b/c", "INSTALL_ID=1", "NODE_NAME=w-1"):
         assert value in command
+
+
+def test_a_node_that_a_removed_worker_has_made_again_is_deleted_through_a_server() -> None:
+    asked: dict[str, list[str]] = {"lb-1": [], "s-1": []}
+    others = {name: answers(RUNS, commands) for name, commands in asked.items()}
+    assert remove("w-1", answers({"removed": True, "node_again": True}), others) == (None, [])
+    [command] = asked["s-1"]
+    assert "VERB=remove" in command and "NODE_NAME=w-1" in command and asked["lb-1"] == []
 
 
 @pytest.mark.parametrize("accepted", [CLIENT, STRANGER], ids=["answers", "refuses the key"])
@@ -156,8 +165,6 @@ def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
 
 
 # ---- A server that is gone, which leaves etcd through another one -----------------------------------------
-
-RUNS, STOPPED = {"cluster": True}, {"cluster": False}
 
 
 def test_a_server_that_is_gone_leaves_etcd_through_the_first_peer_that_runs() -> None:
