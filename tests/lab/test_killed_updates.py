@@ -19,7 +19,7 @@ import pytest
 
 from lab.mirror.artifacts import K3sRelease
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
@@ -120,6 +120,24 @@ def assert_whole(lab: Lab, stack: OwnStack, servers: Collection[str], workers: C
     assert verified.returncode == 0, verified.stdout
     assert stack.no_changes()
     return only[0]
+
+
+def test_a_node_that_comes_back_behind_a_killed_removal_goes_with_its_host(lab: Lab, stack: OwnStack) -> None:
+    def has_node() -> bool:
+        return "node/worker-2" in lab.kubectl("get nodes -o name").split()
+
+    def fewer(cluster: dict[str, Any]) -> None:
+        del cluster["hosts"]["workers"][1:]
+
+    stack.configure(fewer)
+    update = stack.start_up()
+    eventually(lambda: not has_node(), UP_SECONDS, "the update has deleted the Node")
+    update.kill()
+    # The toolkit of the GPU Operator leaves, and restarts K3s.
+    eventually(has_node, 120, "the kubelet has registered again")
+    stack.up()
+    assert not has_node()
+    assert lab.ssh("worker-2", LEFT) == ""
 
 
 def test_a_killed_removal_is_completed_and_loses_nothing(
