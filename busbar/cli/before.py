@@ -415,10 +415,7 @@ def _problem(offer: Offer, offers: Sequence[Offer]) -> str | None:
         return offer.problem
     others = [each.name for each in offers if each.pinned == offer.offered]
     if others:
-        return (
-            f"{offer.host.address} has the host key of {others[0]}: the two hosts are swapped. Fix: exchange "
-            "their addresses, or their host keys"
-        )
+        return f"{offer.host.address} has the host key of {others[0]}. Fix: exchange addresses or host keys"
     return (
         f"{offer.host.address} has another host key than the pinned one (possible man-in-the-middle): got "
         f"{fingerprint(offer.offered)}, pinned {fingerprint(offer.pinned)}. Fix: if the host was "

@@ -18,7 +18,7 @@ from busbar.helm.releases import statuses
 from busbar.kube.client import ApiError, RestApi
 from busbar.kube.health import problem
 from busbar.names import CLUSTER_ID
-from busbar.operations.verify import CLUSTER, Verified, drift, installed
+from busbar.operations.verify import API_LOG, CLUSTER, Verified, drift, installed
 from busbar.outputs import ClusterOutputs, ContractError
 
 _REFERENCE = "pulumi:pulumi:StackReference"
@@ -86,7 +86,7 @@ def _findings(path: Path, capability: Capability) -> Iterator[Finding]:
             yield refused if each.refused else drift(CLUSTER, each.what)
         yield from capability.problems(config, ClusterOutputs.from_dict(on.outputs), on.api)
     except ApiError as error:
-        yield Finding((CLUSTER,), f"it cannot be compared: {error}", error.fix, kind="unknown")
+        yield Finding((CLUSTER,), f"it cannot be compared: {error}", error.fix or API_LOG, kind="unknown")
     except ContractError as error:
         what = f"the outputs of {config.cluster} cannot be read: {error}"
         fix = Fix(command=("up", named(config.cluster, path.parent)))

@@ -111,6 +111,8 @@ def uncordon(path: Path, host: str) -> str:
     hooks, offers = partial(drain_hooks, api), _offers(inventory, worker)
     if not kube.uncordon(api, worker.name, offers, SystemClock(), progress, hooks):
         fix = Fix("see by whom", ("verify", stackfile.stack_of(path)))
+        if host in inventory.cordoned:
+            fix = Fix(f"end its quarantine in {path.name}, then", ("up", stackfile.stack_of(path)))
         raise Failed(f"{host} is not drained any more, and stays cordoned for another reason", fix)
     notify(lambda: api, progress)
     return f"{host} is back: pods can start there"

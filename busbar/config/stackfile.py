@@ -319,7 +319,8 @@ def read_kept(given: HostsFrom, project: Path, stack: str) -> Any:
         return content
     why = f"is of {show(content.get('source'))}" if isinstance(content, Mapping) else "has no list"
     text = f"was not read yet: {path} {why}"
-    raise ConfigError([Finding(where, text, f"`busbar preview {stack}` reads it", repr(given.stack))])
+    fix = Fix(command=("preview", stack), when=", which reads it")
+    raise ConfigError([Finding(where, text, fix, repr(given.stack))])
 
 
 def _content(path: Path, where: tuple[str, str], name: str) -> Any:

@@ -292,12 +292,12 @@ class SlurmJob:
 
     def _ended_text(self, status: Status) -> str:
         if not status.known:
-            return f"slurmctld has forgotten job {self.job_id}. Fix: sacct -j {self.job_id}"
+            return f"slurmctld has forgotten job {self.job_id}. Fix: see its log on the controller"
         again = ", it was queued again" if status.was_queued_again else ""
         nodes = [*self._bad(status), *(f"{name} {why}" for name, why in self._gone.items())]
         why = f", {status.reason}" if status.reason not in ("", "None") else ""
         ended = f"Slurm job {self.job_id} ended as {status.state} (exit code {status.exit_code}{why}){again}"
-        fix = f"Fix: sacct -j {self.job_id}; sinfo -R; then raise validation.run"
+        fix = f"Fix: scontrol show job {self.job_id}; sinfo -R; then raise validation.run"
         return f"{'; '.join([ended, *nodes])}. {fix}"
 
     def _chunks(self, deadline: Deadline) -> Iterator[bytes]:

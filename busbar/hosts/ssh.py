@@ -55,10 +55,10 @@ def load_keys(login: Login) -> Keys:
     except OSError as error:
         raise UnusableKey(f"ssh.key_file: {login.key_file!r} cannot be read: {error.strerror}") from None
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
-        where = login.key_file or "the secret busbar:sshPrivateKey"
+        where = login.key_file or "the secret sshPrivateKey"
         raise UnusableKey(
             f"the SSH key in {where} cannot be used: {error}. Fix: give a private key in OpenSSH or PEM "
-            "format, and its passphrase, if it has one, as busbar:sshPrivateKeyPassword"
+            "format, and its passphrase, if it has one, as the secret sshPrivateKeyPassword"
         ) from None
     return None
 

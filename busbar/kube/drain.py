@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from pydantic import Field
 
 from busbar.exits import Failed
+from busbar.finding import STACK, Fix
 from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, ApiError, JsonObject
@@ -242,9 +243,11 @@ def uncordon(
     """
     node = Node.of(api.get(f"{NODES}/{name}"))
     if not node.drained:
-        by = f"it is cordoned by {node.cordoned_by or 'somebody else'}"
-        why = by if node.cordoned_by_others else "nothing was changed"
-        raise NotDrained(f"{name} was not drained by `busbar drain`; {why}")
+        what, fix = f"{name} was not drained by `busbar drain`", Fix("see its state", ("verify", STACK))
+        if node.cordoned_by_others:
+            what += f"; it is cordoned by {node.cordoned_by or 'somebody else'}"
+            fix = Fix(f"kubectl uncordon {name}")
+        raise NotDrained(what, fix)
     for each in needs:
         allocatable.wait(api, each.model_copy(update={"also_drained": True}), clock, progress)
 
@@ -344,10 +347,8 @@ def remove_stale_nodes(
                     progress(f"uncordoning Node {name} failed: {error}. Fix: kubectl uncordon {name}")
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
-        raise NodesRemain(
-            f"these Nodes could not be deleted: {reasons}. Fix: make the API answer, or run on a server: "
-            f"k3s kubectl delete node {' '.join(failed)}; then retry"
-        )
+        fix = f"on a server: k3s kubectl delete node {' '.join(failed)}; then retry"
+        raise NodesRemain(f"these Nodes could not be deleted: {reasons}", fix)
     return [node.name for node in stale]
 
 

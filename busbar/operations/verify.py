@@ -41,6 +41,7 @@ _ENDPOINT_FIX = (
     f"open TCP port {API_PORT} from this machine to the endpoint or to a server, and start what answers "
     "there: systemctl status haproxy k3s"
 )
+API_LOG = "see on the servers: journalctl -u k3s"
 _DEPLOYED = "deployed"
 _DNS_FIX = (
     "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide: one must be Ready, and this host must "
@@ -86,7 +87,8 @@ class Verified:
             yield str(Fix(command=("up", STACK, "--converge", ",".join(sorted(drifted)))))
         hosts: dict[str, list[str]] = {}
         for each in self.drift:
-            if each.kind != "drift":
+            # The text of a script that failed has its fix.
+            if each.kind != "drift" and each.fix:
                 hosts.setdefault(str(each.fix), []).append(each.host)
         for text, names in hosts.items():
             yield f"{listed(list(dict.fromkeys(names)))}: {text}"
@@ -155,7 +157,7 @@ def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answ
             again,
         )
     fix = again if errors[0].status == 401 else errors[0].fix
-    raise UnknownState(errors[0], fix or (_ENDPOINT_FIX if errors[0].status is None else ""))
+    raise UnknownState(errors[0], fix or (_ENDPOINT_FIX if errors[0].status is None else API_LOG))
 
 
 async def verify(

@@ -494,11 +494,8 @@ def check_version(outputs: Mapping[str, Any]) -> None:
         raise ContractError(
             f"contract_version is {found}: this is not a busbar stack, or its first `pulumi up` has not ended"
         )
-    fix = (
-        f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
-        if version < CONTRACT_VERSION
-        else f"use a busbar package that reads contract {version:g}"
-    )
+    older = f"run `pulumi up` on that stack with a busbar that writes contract {CONTRACT_VERSION}"
+    fix = older if version < CONTRACT_VERSION else f"use a busbar package that reads contract {version:g}"
     raise ContractError(
         f"unsupported contract_version {version:g} (supported: {CONTRACT_VERSION}). Fix: {fix}"
     )

@@ -137,7 +137,7 @@ def test_commands_read_the_list_of_the_last_run_without_the_other_stack(
 ) -> None:
     file = tmp_path / "Pulumi.test.yaml"
     file.write_text(json.dumps({"config": {"busbar:cluster": from_list(SITE, stack=STACK)}}))
-    with pytest.raises(ConfigError, match=r"was not read yet: .* Fix: `busbar preview test` reads it"):
+    with pytest.raises(ConfigError, match=r"was not read yet: .* Fix: busbar preview test, which reads it"):
         stackfile.read(file).cluster()
     up(Stacks({"hosts": HOSTS}, state()), stack=STACK)
     kept = tmp_path / ".busbar" / "test" / "hosts.json"

@@ -350,7 +350,7 @@ def _devices(required: HostRequirements, report: Report) -> Iterator[Finding]:
     if found < required.gpus:
         yield error(
             f"{found} device files /dev/nvidia*, expected {required.gpus}: Slurm gives out these files",
-            "nvidia-modprobe -u -c 0; load the driver at boot (nvidia-persistenced)",
+            "nvidia-smi as root makes them; at boot: systemctl enable --now nvidia-persistenced",
         )
 
 

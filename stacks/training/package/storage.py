@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from busbar.config.findings import show
 from busbar.config.types import Address, DnsLabel, DnsSubdomain, Matching, Quantity, Seconds, invalid
 from busbar.exits import Failed
-from busbar.finding import Finding
+from busbar.finding import STACK, Finding, Fix
 from busbar.kube import objects
 from busbar.kube.client import Api, JsonObject
 from busbar.kube.health import problem
@@ -248,7 +248,7 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
             return claim
         if phase == "Lost":
             gone = f"{what}: its volume {claim['spec'].get('volumeName')} is gone"
-            raise Failed(f"{gone}. Fix: restore the PersistentVolume, or delete the claim")
+            raise Failed(gone, _fix(phase, spec.namespace, spec.claim))
         if spec.class_name and SELECTED_NODE not in (claim["metadata"].get("annotations") or {}):
             # Where there is no such class, an event about the claim says so.
             found = objects.find(api, f"/apis/storage.k8s.io/v1/storageclasses/{spec.class_name}")
@@ -274,16 +274,25 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
     return {"claim": spec.claim, "volume": name, "capacity": capacity}
 
 
+def _fix(phase: str | None, namespace: str, name: str) -> Fix:
+    """What to do about a claim that is not bound; None: it is not there. The engine makes it again."""
+    again = ("up", STACK, "--refresh")
+    if phase == "Lost":
+        delete = f"kubectl -n {namespace} delete pvc {name}, then"
+        return Fix(f"restore the PersistentVolume; or {delete}", again)
+    describe = f"kubectl -n {namespace} describe pvc {name}, whose events name the reason"
+    return Fix(describe) if phase else Fix(command=again)
+
+
 def unbound(api: Api, storage: Storage, namespace: str) -> Iterator[Finding]:
     """Find that the claim of the configuration is not bound. Raises ApiError."""
     name = claim_name(storage)
     path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
     found = objects.find(api, path) if storage.has_claim else {"status": {"phase": "Bound"}}
-    phase = "missing" if found is None else (found.get("status") or {}).get("phase")
+    phase = None if found is None else (found.get("status") or {}).get("phase") or "Pending"
     if phase != "Bound":
-        fix = f"kubectl -n {namespace} describe pvc {name}, whose events name the reason"
-        what = f"PersistentVolumeClaim {namespace}/{name} is {phase}, expected Bound"
-        yield problem(what, fix)
+        what = f"PersistentVolumeClaim {namespace}/{name} is {phase or 'missing'}, expected Bound"
+        yield problem(what, _fix(phase, namespace, name))
 
 
 def described(storage: Storage, namespace: str, printed: str | None) -> dict[str, Any]:

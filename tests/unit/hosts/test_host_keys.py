@@ -142,7 +142,7 @@ def test_keys_of_two_hosts_that_are_exchanged_are_told_from_unknown_ones() -> No
         host_keys.Offer("hosts.workers[0]", at(22, name, "worker"), host_key(name), host_key(other))
         for name, other in (("a", "b"), ("b", "a"))
     )
-    assert "has the host key of b: the two hosts are swapped" in (_problem(one, [one, two]) or "")
+    assert "has the host key of b. Fix: exchange" in (_problem(one, [one, two]) or "")
 
 
 @pytest.mark.parametrize(

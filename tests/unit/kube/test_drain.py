@@ -224,13 +224,17 @@ def test_a_node_that_does_not_exist_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cordoned", "says"), [(False, "nothing was changed"), (True, "it is cordoned by somebody else")]
+    ("cordoned", "says"),
+    [
+        (False, "Fix: see its state: busbar verify"),
+        (True, "it is cordoned by somebody else. Fix: kubectl uncordon w-1"),
+    ],
 )
 def test_a_node_that_was_not_drained_is_left_as_it_is(cordoned: bool, says: str) -> None:
     before: dict[str, Any] = node("w-1", "b")
     before["spec"]["unschedulable"] = cordoned
     cluster = Nodes(before)
-    with pytest.raises(NotDrained, match=f"w-1 was not drained by `busbar drain`; {says}"):
+    with pytest.raises(NotDrained, match=f"w-1 was not drained by `busbar drain`[.;] {says}"):
         back(cluster)
     assert cluster.log == []
 

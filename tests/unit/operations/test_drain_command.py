@@ -13,7 +13,7 @@ from typer.testing import Result
 from busbar.cli.stack import report
 from busbar.exits import USAGE
 from busbar.kube.client import JsonObject
-from busbar.kube.nodes import NODES, Node
+from busbar.kube.nodes import NODES, QUARANTINE, Node, Note
 from tests.support import rolled_out
 from tests.support.cli import busbar
 from tests.support.clusters import H100_POOL, site, stack_file
@@ -130,13 +130,31 @@ def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Ap
     cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"] = True
     refused = call("uncordon", "prod", "gpu-2")
     assert refused.exit_code == 1
-    assert "error: gpu-2 was not drained by `busbar drain`; it is cordoned by somebody else" in refused.output
+    said = "not drained by `busbar drain`; it is cordoned by somebody else. Fix: kubectl uncordon gpu-2"
+    assert said in " ".join(refused.output.split())
     call("drain", "prod", "gpu-2")
     done = call("uncordon", "prod", "gpu-2")
     assert (done.exit_code, cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"]) == (1, True)
     assert "stays cordoned for another reason. Fix: see by whom: busbar verify prod" in " ".join(
         done.output.split()
     )
+
+
+def test_a_worker_that_its_quarantine_keeps_cordoned_has_that_as_its_fix(
+    call: Call, cluster: Api, tmp_path: Path
+) -> None:
+    file = tmp_path / "Pulumi.prod.yaml"
+    content = yaml.safe_load(file.read_text())
+    place = content["config"]["busbar:cluster"]
+    place["pools"]["h100"]["quarantine_cordon"] = True
+    place["hosts"]["workers"][1]["quarantine"] = "fan"
+    file.write_text(yaml.safe_dump(content))
+    note = Note("fan", cordoned=True).text
+    cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"] = True
+    cluster.objects[f"{NODES}/gpu-2"]["metadata"].setdefault("annotations", {})[QUARANTINE] = note
+    call("drain", "prod", "gpu-2")
+    said = " ".join(call("uncordon", "prod", "gpu-2").output.split())
+    assert "Fix: end its quarantine in Pulumi.prod.yaml, then: busbar up prod" in said
 
 
 @pytest.mark.parametrize("command", ["drain", "uncordon"])

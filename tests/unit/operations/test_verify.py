@@ -261,6 +261,11 @@ def test_the_result_says_whether_something_differs_and_what() -> None:
     assert Verified([], []).data()["verified"] is True
 
 
+def test_a_script_that_has_a_fix_of_its_own_adds_no_empty_line() -> None:
+    failed = Finding(("gpu-1",), "verify failed: no space left. Fix: df -h /tmp", kind="unknown")
+    assert [*Verified([], [failed]).fixes()] == []
+
+
 def unknown() -> ClusterState:
     raise UnknownState("no answer", "start the servers")
 
@@ -325,6 +330,12 @@ def test_a_cluster_that_was_made_anew_is_an_error_that_says_so(clients: dict[str
     clients[SERVERS[0]] = failing(unreachable())
     clients[THREE.api_endpoint] = failing(self_signed)
     with pytest.raises(UnknownState, match="self-signed"):
+        read_state(KUBECONFIG, THREE)
+
+
+def test_an_api_that_answers_with_an_error_is_an_error_with_what_to_do(clients: dict[str, Cluster]) -> None:
+    clients[THREE.api_endpoint] = failing(ApiError("GET /", 500, "etcdserver: request timed out"))
+    with pytest.raises(UnknownState, match=r"request timed out\. Fix: see on the servers: journalctl -u k3s"):
         read_state(KUBECONFIG, THREE)
 
 

@@ -100,7 +100,7 @@ def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.M
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "not a key: $*"')
     done = busbar("preflight", "prod")
     assert done.exit_code == 64
-    assert "the SSH key in the secret busbar:sshPrivateKey cannot be used" in done.stderr
+    assert "the SSH key in the secret sshPrivateKey cannot be used" in done.stderr
 
 
 def test_a_passphrase_has_no_line_break_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,12 @@ WAITING = {**warning("shared-1", "ExternalProvisioning", "waiting for csi.weka.i
         ),
         # The event of a provisioner that does not run is no warning.
         ("Pending", WAITING, "ExternalProvisioning: waiting for csi.weka.io"),
-        ("Lost", WAITING, "its volume pv-1 is gone"),
+        (
+            "Lost",
+            WAITING,
+            "its volume pv-1 is gone. Fix: restore the PersistentVolume; or kubectl -n busbar-training "
+            "delete pvc shared-1, then: busbar up STACK --refresh",
+        ),
     ],
     ids=["refused", "no provisioner", "lost"],
 )
@@ -139,22 +144,29 @@ def verified(found: dict[str, Any], storage: dict[str, Any]) -> list[str]:
     core = [f"/api/v1/namespaces/{name}/{kind}" for name in OPERATORS for kind in ("pods", "events")]
     api = Cluster({**{path: [] for path in (*lists, *core, NODES)}, **found})
     given = training(storage=storage)
-    return [each.what for each in ready(given, cluster_outputs(), api)]  # type: ignore[arg-type]
+    return [*map(str, ready(given, cluster_outputs(), api))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("phase", "said"), [("Bound", []), ("Pending", ["Pending"]), ("Lost", ["Lost"]), (None, ["missing"])]
+    ("phase", "fix"),
+    [
+        ("Bound", ""),
+        ("Pending", "kubectl -n busbar-training describe pvc {name}, whose events name the reason"),
+        ("Lost", "kubectl -n busbar-training delete pvc {name}, then: busbar up STACK --refresh"),
+        (None, "Fix: busbar up STACK --refresh"),
+    ],
 )
-def test_a_claim_that_is_not_bound_any_more_is_found(phase: str | None, said: list[str]) -> None:
+def test_a_claim_that_is_not_bound_any_more_is_found(phase: str | None, fix: str) -> None:
     name = claim_name(training(storage=CLASS).storage)
     path = f"/api/v1/namespaces/busbar-training/persistentvolumeclaims/{name}"
     found = {path: claim(phase)} if phase else {}
-    what = f"PersistentVolumeClaim busbar-training/{name} is {{}}, expected Bound"
-    assert verified(found, CLASS) == [what.format(each) for each in said]
+    what = f"PersistentVolumeClaim busbar-training/{name} is {phase or 'missing'}, expected Bound"
+    assert len(text := verified(found, CLASS)) == bool(fix)
+    assert not fix or (what in text[0] and text[0].endswith(fix.format(name=name)))
 
 
 def test_an_operator_that_does_not_run_is_found_and_without_a_claim_none_is_asked_for() -> None:
     controller = {"metadata": {"name": "controller"}, "spec": {"replicas": 1}, "status": {}}
     found = {f"{APPS}/kubeflow-system/deployments": [controller]}
-    said = ["Deployment kubeflow-system/controller has 0 of 1 pods ready"]
-    assert verified(found, {"mode": "path", "path": "/mnt/shared"}) == said
+    [said] = verified(found, {"mode": "path", "path": "/mnt/shared"})
+    assert "Deployment kubeflow-system/controller has 0 of 1 pods ready" in said
