@@ -271,7 +271,7 @@ def _begin(folder: Path, site: Site, criteria: Path | None, options: dict[str, s
         if changed := [name for name, value in options.items() if begun.options.get(name) != value]:
             other = f"another --{' or --'.join(changed)}"
         if other:
-            raise Misuse(f"{begun.run} began with {other}. Fix: remove {folder} to begin another run")
+            raise Misuse(f"{begun.run} began with {other}. Fix: move {folder} away to begin another one")
         progress(f"continuing {begun.run}, which began at {begun.began}")
         return begun
     begun = Begun(

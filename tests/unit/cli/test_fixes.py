@@ -25,6 +25,7 @@ PRODUCT = [
     for path in sorted(ROOT.glob(pattern))
 ]
 SCRIPTS = [path for pattern in ("host/*.sh", "stacks/*/host/*.sh") for path in sorted(ROOT.glob(pattern))]
+STACK_FILES = [*ROOT.glob("Pulumi*.yaml"), *ROOT.glob("stacks/*/Pulumi*.yaml")]
 # `busbar up` in a sentence; what is not a command, such as "busbar writes", has no word of the command line.
 IN_TEXT = re.compile(r"(?<![\w./-])busbar (?P<words>[a-z_-]+(?: [^\s`'\";,:.)|&>]+)*)")
 OF_PULUMI = re.compile(
@@ -40,7 +41,7 @@ UNKNOWN = "{}"
 
 def texts() -> Iterator[tuple[Path, str]]:
     """Each file below the project with its text, in which the parts of a sentence are one."""
-    for path in [*PRODUCT, *SCRIPTS]:
+    for path in [*PRODUCT, *SCRIPTS, *STACK_FILES]:
         yield path.relative_to(ROOT), re.sub(r'"\s*\n\s*f?"', "", path.read_text())
 
 
