@@ -18,7 +18,7 @@ K3S_MAX_AUTH_FAILURES=8
 # k3s_refuse_other_role UNIT: a host is a server or a worker, never both.
 k3s_refuse_other_role() {
   ! systemctl is-active --quiet "$1" ||
-    die "$1 already runs on this host" "list the host once; or remove it, which deletes its data: k3s-uninstall.sh or VERB=remove"
+    die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh"
 }
 
 # k3s_download: fetches binary and image archives before anything else on the host changes.
@@ -354,11 +354,11 @@ k3s_die_if_refused() {
   case $(k3s_log 200) in
     *"Node password rejected"*)
       die "the cluster refuses this machine: a Node $NODE_NAME exists that another machine joined as (node password)" \
-        "if that machine is gone: k3s kubectl delete node $NODE_NAME on a server; then retry. Otherwise rename this host"
+        "if that machine is gone: busbar up STACK --converge $NODE_NAME, or k3s kubectl delete node $NODE_NAME on a server and retry. Otherwise rename this host"
       ;;
     *"duplicate node name found"*)
       die "etcd refuses this machine: it has a member $NODE_NAME of another machine (duplicate node name)" \
-        "if that machine is gone: k3s kubectl delete node $NODE_NAME on another server; then retry. Otherwise rename this host"
+        "if that machine is gone: busbar up STACK --converge $NODE_NAME, or k3s kubectl delete node $NODE_NAME on another server and retry. Otherwise rename this host"
       ;;
   esac
 }

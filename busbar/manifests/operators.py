@@ -220,7 +220,8 @@ def render_policy(config: NetworkOperator, taints: Iterable[Taint], rails: Seque
 def plugin_config(config: NetworkOperator, rails: Sequence[str]) -> dict[str, Any]:
     """The device plugin's configuration. Raises ValueError without rails, which it takes as all HCAs."""
     if not rails and "pciAddresses" not in config.selectors:
-        raise ValueError("no PCI address of a rail is known. Fix: run preflight again (pulumi up)")
+        again = Fix("ask a worker again", ("up", STACK, "--converge", "WORKER"))
+        raise ValueError(f"no PCI address of a rail is known. Fix: {again}")
     prefix, _, name = config.resource.rpartition("/")
     selectors: dict[str, Any] = {
         "vendors": [MELLANOX_VENDOR],

@@ -298,7 +298,7 @@ def awaited(
 
 SAME_NAME = "duplicate node name found, please use a unique name for this node"
 IN_ETCD = "it has a member worker-1 of another machine (duplicate node name)"
-IS_GONE = "Fix: if that machine is gone: k3s kubectl delete node worker-1 on"
+IS_GONE = "Fix: if that machine is gone: busbar up STACK --converge worker-1, or"
 PASSWORD = (
     "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password' may not "
     "match server node-passwd entry, try enabling a unique node name with the --with-node-id flag"
