@@ -190,7 +190,7 @@ class _Look:
 
 
 def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: int) -> Finding | None:
-    """The problem of one Prometheus; None if it has all rules and reads all nodes."""
+    """The problem of one Prometheus; None if it has all rules, evaluates them, and reads all nodes."""
     namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
     what = f"Prometheus {namespace}/{name}"
     path = f"/api/v1/namespaces/{namespace}/services/{name}:{PROMETHEUS_PORT}/proxy/api/v1"
@@ -200,7 +200,9 @@ def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: i
         return found
 
     try:
-        loaded = {group["name"] for group in api.get(f"{path}/rules", type="alert")["data"]["groups"]}
+        loaded = {
+            group["name"]: group.get("rules") or () for group in api.get(f"{path}/rules")["data"]["groups"]
+        }
         read = min(int(query(f"count({each}) or vector(0)")[0]["value"][1]) for each in _READ)
         down = [each["metric"].get("node", METRICS) for each in query(DOWN)] if read < nodes else []
     except (ApiError, KeyError) as error:
@@ -208,6 +210,11 @@ def _prometheus(api: Api, service: JsonObject, groups: tuple[str, ...], nodes: i
     if missing := [group for group in groups if group not in loaded]:
         fix = "compare stack.release_label with its ruleSelector and serviceMonitorSelector"
         return problem(f"{what} has not loaded {', '.join(missing)}", fix)
+    broken = [rule for group in groups for rule in loaded[group] if rule.get("health") == "err"]
+    if broken:
+        texts = [f"{rule['name']} ({rule.get('lastError')})" for rule in broken]
+        fix = "read each exporter once: by its ServiceMonitor, or by the annotations of its Service"
+        return problem(f"{what} cannot evaluate {listed(texts)}", fix)
     if read < nodes:
         targets = f"; targets that are down: {listed(sorted(down))}" if down else ""
         fix = (

@@ -107,7 +107,7 @@ def write(api: Api, spec: SeriesSpec, now: datetime) -> dict[str, Any]:
     }
     workers = {name for launch in spec.pools.values() for name in launch.workers}
     out |= dict.fromkeys(workers - {node.name for node in nodes})
-    results = _newest(api, spec.results, out)
+    results = _newest(api, spec, out)
     floors = {pool: floor for pool, result in results.items() if (floor := _floor(api, result))}
     samples = list(render(spec.model_copy(update={"results": results}), out, floors, now))
     body = {
@@ -123,20 +123,22 @@ def write(api: Api, spec: SeriesSpec, now: datetime) -> dict[str, Any]:
     return {"series": len(samples), "quarantined": sorted(node.name for node in nodes if node.quarantine)}
 
 
-def _newest(api: Api, results: Mapping[str, PoolResult], out: Collection[str]) -> dict[str, PoolResult]:
+def _newest(api: Api, spec: SeriesSpec, out: Collection[str]) -> dict[str, PoolResult]:
     """The last measurement of each pool; `busbar measure` stores its own in the cluster only.
 
-    One on nodes that are out of service now says nothing about the pool.
+    One on nodes that are out of service now says nothing about the pool, and a pass on a part of the others
+    does not say that the pool passes.
     """
-    found = dict(results)
-    namespaces = {each.config_map.partition("/")[0] for each in results.values() if each.config_map}
+    found = dict(spec.results)
+    namespaces = {each.config_map.partition("/")[0] for each in found.values() if each.config_map}
     for namespace in sorted(namespaces):
         for stored in reversed(Results(api, namespace).all()):
             pool, nodes = stored["record"]["pool"], stored["record"]["nodes"]
             result = PoolResult.model_validate(stored)
             if (
-                pool in found
+                pool in found.keys() & spec.pools.keys()
                 and not {*nodes} & {*out}
+                and (result.not_passed or {*spec.pools[pool].workers} <= {*nodes, *out})
                 and str(found[pool].measured_at or "") < str(result.measured_at)
             ):
                 found[pool] = result

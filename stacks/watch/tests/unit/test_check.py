@@ -92,6 +92,16 @@ STORED = f"{SPACE}/configmaps/busbar-metrics"
 UNNAMED = TEXT.replace('busbar_node_rail_info{node="gpu-2"', 'busbar_node_rail_info{node="gpu-3"')
 
 
+# As Prometheus tells it where a series is read twice.
+FAILED = {"name": "BusbarGpusMissing", "health": "err", "lastError": "many-to-many matching not allowed"}
+BROKEN = [
+    {"name": "busbar-cluster", "rules": [{"name": "busbar:node", "health": "ok"}]},
+    {"name": "busbar-gpus", "rules": [FAILED]},
+    {"name": "busbar-rails", "rules": [{"name": "BusbarRailDown", "health": "unknown"}]},
+    {"name": "others", "rules": [{"name": "Foreign", "health": "err", "lastError": "x"}]},
+]
+
+
 def read_of(nodes: int) -> dict[str, Any]:
     """Prometheus has series of so many nodes."""
     return {f"count({READ}) or vector(0)": {"data": {"result": [{"value": [0, str(nodes)]}]}}}
@@ -113,6 +123,8 @@ FAULTS: list[tuple[str, dict[str, Any], str, int]] = [
      f"{SAID} reads 0 of 2 nodes. Fix: ", 2),
     ("queries", read_of(1) | {check_of.DOWN: {"data": {"result": DOWN}}},
      f"{SAID} reads 1 of 2 nodes; targets that are down: busbar-metrics, gpu-2. Fix: ", 2),
+    ("objects", {f"{PROXY}/rules": {"data": {"groups": BROKEN}}},
+     f"{SAID} cannot evaluate BusbarGpusMissing (many-to-many matching not allowed). Fix:", 2),
     ("objects", {f"{PROXY}/rules": {"status": "error"}}, f"{SAID} is not responding:", 2),
     ("objects", {STORED: {"data": {}}},
      "no node is expected to have rails: the cluster's outputs name no usable worker. Fix: ", 0),

@@ -156,8 +156,9 @@ LATER, EARLIER = "2026-11-24T05:30:00Z", "2026-11-23T05:30:00Z"
         ((), LATER, ("gpu-1", "gpu-2"), 0),
         ((), EARLIER, ("gpu-1", "gpu-2"), 1),
         (("gpu-1",), LATER, ("gpu-1",), 1),
+        ((), LATER, ("gpu-1",), 0),
     ],
-    ids=["newer", "older", "of a node in quarantine"],
+    ids=["newer", "older", "of a node in quarantine", "of a part"],
 )
 def test_a_pool_has_the_result_of_its_last_measurement_in_the_cluster(
     quarantined: tuple[str, ...], at: str, nodes: tuple[str, ...], passed: int
@@ -170,6 +171,16 @@ def test_a_pool_has_the_result_of_its_last_measurement_in_the_cluster(
         f'busbar_nccl_passed{{pool="h100"}} {passed}',
         f'busbar_nccl_last_run_timestamp_seconds{{pool="h100"}} {time}',
     } <= {*written(found)}
+
+
+@pytest.mark.parametrize(("quarantined", "passed"), [((), 0), (("gpu-2",), 1)])
+def test_a_pass_on_a_part_of_a_pool_does_not_replace_its_failure(
+    quarantined: tuple[str, ...], passed: int
+) -> None:
+    found = api(*quarantined)
+    found.objects[MEASUREMENTS] = [measured(LATER, passing(), "gpu-1")]
+    write(found, spec(failing()), NOW)
+    assert f'busbar_nccl_passed{{pool="h100"}} {passed}' in written(found)
 
 
 def test_nothing_is_expected_of_a_node_that_is_drained_or_gone() -> None:
