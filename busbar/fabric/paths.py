@@ -7,6 +7,7 @@ MTU of both ends and P_Key 0, so it sees neither; preflight compares them.
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -99,8 +100,9 @@ class Path(StrictModel):
         known = next((line for line in lines if line.startswith((*FIXES, *_REFUSALS))), "")
         rows = [line.split() for line in lines if line.startswith(f"{BYTES} ")]
         # A client of a server that could not listen has met another program.
-        if status == 0 and rows and not known.startswith("Couldn't listen"):
-            return self.model_copy(update={"gbps": float(rows[-1][3])})
+        gbps = float(rows[-1][3]) if status == 0 and rows else math.nan
+        if math.isfinite(gbps) and not known.startswith("Couldn't listen"):
+            return self.model_copy(update={"gbps": gbps})
         why = known or next((line for line in reversed(lines) if line.strip("-")), "no result, and no reason")
         if status in _TIMED_OUT and not known:
             # perftest prints this title once both ends have met.

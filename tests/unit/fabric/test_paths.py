@@ -164,6 +164,12 @@ def test_a_rail_is_measured_with_a_partner_that_serves(tmp_path: Path) -> None:
     assert machine.results("connect", HOST, OTHER_HOST, more=both) == [392.0, 97.5]
 
 
+def test_a_bandwidth_that_is_no_number_is_not_measured() -> None:
+    path = paths.Path(host="worker-2", rail="mlx5_1", memory="host")
+    for text in (" 8388608    0    -nan    -nan    0.0\n", " 8388608    10    inf    inf    0.0\n"):
+        assert not path.after(status=0, server="", client=text).is_measured
+
+
 DEVICES = {"mlx5_1": "/pci/b/mlx5_1", "0000:10:00.0": "/pci/b/10"}
 TABLE = " 8388608    10       0.00            {:.2f}         0.0\n"
 
