@@ -41,7 +41,7 @@ class SlurmDrain:
             return True
         if "DRAIN" not in node.states:
             return Pending(f"node {node.name} of Slurm is {'+'.join(node.states)}, not drained yet")
-        if node.is_busy and not self.end_jobs:
+        if not self.end_jobs and (node.is_busy or node.name in self.slurm.suspended()):
             return Pending(f"remaining jobs of Slurm on {node.name}: squeue -w {node.name}")
         return True
 

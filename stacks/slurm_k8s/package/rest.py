@@ -202,6 +202,13 @@ class SlurmApi:
         states = {int(each["job_id"]): {*states_of(each)} for each in jobs}
         return [job for job, found in states.items() if not ENDED & found or "COMPLETING" in found]
 
+    def suspended(self) -> set[str]:
+        """The nodes of suspended jobs, which Slurm shows as idle; its list of jobs may be long."""
+        jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
+        return {
+            n for each in jobs if "SUSPENDED" in states_of(each) for n in _names(str(each.get("nodes") or ""))
+        }
+
     def overdue(self) -> dict[str, str]:
         """Node -> which job has ended and does not leave it (busbar.fabric.slurm.overdue)."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
@@ -274,11 +281,12 @@ class SlurmApi:
 
 
 def _names(listed: str) -> Iterator[str]:
-    """The nodes in a list of Slurm: lab-0, lab-1 and lab-3 for `lab-[0-1,3]`."""
+    """The nodes in a list of Slurm: lab-09, lab-10 and lab-12 for `lab-[09-10,12]`."""
     for name, numbers in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?", listed):
         for each in numbers.split(","):
             first, _, last = each.partition("-")
-            yield from map(f"{name}{{}}".format, range(int(first), int(last or first) + 1) if first else [""])
+            found = range(int(first), int(last or first) + 1) if first else [""]
+            yield from (f"{name}{number:0>{len(first)}}" for number in found)
 
 
 def pod_of(node: str) -> str:

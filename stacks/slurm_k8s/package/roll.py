@@ -405,7 +405,8 @@ class Roll:
         if "DRAIN" not in node.states and not node.held:
             self.slurm.drain(worker.host, UPDATE)
             return Pending(f"node {worker.host} is not drained yet")
-        return Pending(f"remaining jobs: squeue -w {worker.host}", 5) if node.is_busy else None
+        has_jobs = node.is_busy or node.name in self.slurm.suspended()
+        return Pending(f"remaining jobs: squeue -w {worker.host}", 5) if has_jobs else None
 
     def _refuse_jobs(self, names: list[str]) -> None:
         busy = [each.host for each in self._read() if each.name in names and each.node.is_busy]

@@ -88,6 +88,15 @@ def test_pods_stay_until_slurm_has_drained_the_node_and_its_jobs_have_ended(
     assert found is True if says is None else isinstance(found, Pending) and says in found.state
 
 
+@pytest.mark.parametrize(("nodes", "waits"), [("h100-[00-02]", True), ("h100-[02-10]", False), ("", False)])
+def test_a_suspended_job_is_waited_for_although_slurm_shows_its_node_as_idle(nodes: str, waits: bool) -> None:
+    cluster = SlurmCluster(node("h100-01", "IDLE", "DRAIN"))
+    cluster.objects[f"{REST}/jobs/"] = {"jobs": [{"job_id": 9, "job_state": ["SUSPENDED"], "nodes": nodes}]}
+    cluster.objects["/api/v1/pods"] = [pod("h100-01", "gpu-1")]
+    found = hook(cluster, "gpu-1", "driver 580", end_jobs=False)
+    assert found and isinstance(found.released(), Pending) is waits
+
+
 @pytest.mark.parametrize("pods", [[], [pod("h100-0", "gpu-1")]])
 def test_without_a_pod_of_this_slurm_there_is_nothing_to_ask(pods: list[Any]) -> None:
     cluster = SlurmCluster()

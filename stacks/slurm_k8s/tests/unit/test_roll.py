@@ -284,6 +284,15 @@ def test_the_jobs_of_a_node_end_before_its_pod_is_deleted_and_idle_nodes_go_firs
     assert cluster.clock.time >= 300
 
 
+def test_the_pod_of_a_suspended_job_is_not_deleted() -> None:
+    cluster = Rolling(*idle(2))
+    suspended = {"job_id": 9, "job_state": ["SUSPENDED"], "nodes": "h100-0"}
+    cluster.objects[f"{REST}/jobs/"] = {"jobs": [suspended]}
+    with pytest.raises(Failed, match="remaining jobs: squeue -w h100-0"):
+        step(cluster)
+    assert "h100-0" not in cluster.order
+
+
 OURS, OF_OPERATOR, GRES = (
     "busbar: update",
     "slurm-operator: Pod is terminating",
