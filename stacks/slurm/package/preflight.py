@@ -36,6 +36,8 @@ OLDEST = (23, 11)
 # Largest distance between daemons, in releases (Slurm's upgrade guide).
 RELEASES_APART = 3
 MIN_FREE_BYTES = 1e9
+# File systems that no two hosts can mount from one disk.
+LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs")
 # The uid:gid in Debian's and Ubuntu's packages (debian/slurm-wlm-basic-plugins.preinst).
 PACKAGE_IDS = "64030:64030"
 
@@ -384,6 +386,11 @@ def check_across(spec: Spec, records: Mapping[str, HostRecord]) -> Iterator[Find
         homes = {name: found["home"] or "nothing" for name, found in known.items()}
         fix = f"mount the same file system at {spec.home_path} on every host, or set home.shared: false"
         yield from _unequal(homes, f"{spec.home_path} is on", fix)
+        home, *others = {*homes.values()} or {""}
+        # Hosts of one image have disks of one name. A bind mount, as in containers, may be of a shared one.
+        if len(homes) > 1 and not others and home.partition(" ")[0] in LOCAL and "[" not in home:
+            what = f"{spec.home_path} is on {home} on every host, which is a disk of each host"
+            yield Finding((spec.controller,), what, fix)
     yield from _same_hostnames(known)
     if ours := known.get(spec.controller):
         yield from _versions_apart(spec, known, release(str(ours["slurm"])))

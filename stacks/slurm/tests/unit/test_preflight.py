@@ -156,6 +156,9 @@ ACROSS = yaml.safe_load("""
 - ["gpu-1: has the host name ctl, as ctl, and slurmd is known by it", {gpu-1: {hostname: ctl}}, false]
 - [null, {gpu-1: {home: ext4 /dev/sda}}, false]
 - ["gpu-1: /home is on ext4 /dev/sda, on ctl nfs4 nas:/home", {gpu-1: {home: ext4 /dev/sda}}, true]
+- ["ctl: /home is on ext4 /dev/sda2 on every host, which is a disk of each host",
+   {ctl: &disk {home: ext4 /dev/sda2}, login: *disk, gpu-1: *disk, gpu-2: *disk}, true]
+- [null, {ctl: &bound {home: "ext4 /dev/sda2[/srv]"}, login: *bound, gpu-1: *bound, gpu-2: *bound}, true]
 - ["gpu-1: Slurm 25.05.1 is newer than the controller's 24.11.5-4", {gpu-1: {installed: 25.05.1}}, false]
 - [null, {ctl: {installed: 25.05.1}}, false]
 - ["gpu-1: Slurm 24.05.2 is more than 3 releases behind the controller's",
