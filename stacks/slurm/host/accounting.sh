@@ -6,12 +6,15 @@
 DBD_PORT=6819
 DATABASE=slurm_acct_db
 DBD_DEADLINE=90
+MYSQL=/var/lib/mysql
 
 install_accounting() {
   [[ -n $(payload slurmdbd_conf) ]] || { stop_accounting; return; }
   local mysql=()
   [[ $SLURM_PACKAGES != os ]] || mysql=(+slurm-wlm-mysql-plugin)
-  package_installed mariadb-server || touch "$STATE_DIR/mariadb.created"
+  # It may have the databases of a MariaDB, or of a Slurm, whose packages are gone.
+  package_installed mariadb-server || [[ -e $MYSQL ]] || touch "$STATE_DIR/mariadb.created"
+  [[ -e $MYSQL/$DATABASE ]] || touch "$STATE_DIR/database.created"
   install_slurm slurmdbd "${mysql[@]}" +mariadb-server
   slurm_folders
   write_key
@@ -46,16 +49,15 @@ stop_accounting() {
   rm -f "$SLURM_FOLDER/slurmdbd.conf" "$STATE_DIR/slurmdbd.started"
 }
 
-# remove_accounting: before the packages are purged; MariaDB's keep their data then.
+# remove_accounting: before the packages are purged; MariaDB's keep their data then. A database that was there before stays.
 remove_accounting() {
-  local folder=/var/lib/mysql
   stop_accounting
-  if [[ $KEEP_DATA != true ]]; then
+  if [[ $KEEP_DATA != true && -e $STATE_DIR/database.created ]]; then
     ! systemctl is-active --quiet mariadb || mariadb <<<"DROP DATABASE IF EXISTS $DATABASE; DROP USER IF EXISTS 'slurm'@'localhost';" >&2
-    [[ ! -e $STATE_DIR/mariadb.created ]] || { stop_unit mariadb; rm -rf "$folder"; }
-  elif [[ -d $folder/$DATABASE ]]; then
+    [[ ! -e $STATE_DIR/mariadb.created ]] || { stop_unit mariadb; rm -rf "$MYSQL"; }
+  elif [[ -d $MYSQL/$DATABASE ]]; then
     [[ ! -e $STATE_DIR/mariadb.created ]] || stop_unit mariadb
-    note "the accounting data stay in $folder/$DATABASE"
+    note "the accounting data stay in $MYSQL/$DATABASE"
   fi
   rm -f /var/log/slurm/slurmdbd.log
 }

@@ -380,6 +380,16 @@ def test_a_mariadb_and_a_user_that_were_there_before_stay(host: Host) -> None:
     assert "mariadb-server" not in purged and [*host.files()] == [f"/{DATA}"]
 
 
+@pytest.mark.parametrize("data", [DATA, "var/lib/mysql/wiki/page"])
+def test_databases_that_were_there_before_stay(host: Host, data: str) -> None:
+    """Those of a Slurm or a MariaDB whose packages were removed before."""
+    host.write(data, "jobs of last year")
+    controls(host)
+    host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "KEEP_DATA": "false"})
+    assert [*host.files()] == [f"/{data}"]
+    assert (DROPPED in host.steps) is (data != DATA)
+
+
 def test_a_controller_of_another_stack_is_left_alone(host: Host) -> None:
     controls(host)
     facts = host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "INSTALL_ID": "22"})
