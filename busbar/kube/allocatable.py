@@ -39,6 +39,8 @@ NODES_PER_SECOND = 100
 _REVISION = "deployment.kubernetes.io/revision"
 _HASH = "controller-revision-hash"
 _NAMED_NODES = 10
+# Labels by which NVIDIA's operators upgrade drivers in containers (NVIDIA/k8s-operator-libs, pkg/upgrade).
+_UPGRADES = ("nvidia.com/gpu-driver-upgrade", "nvidia.com/ofed-driver-upgrade")
 
 
 class PolicySpec(StrictModel):
@@ -217,9 +219,7 @@ class _Look:
     """
 
     def __init__(self, api: Api, spec: AllocatableSpec, clock: Clock) -> None:
-        self._api = api
-        self._spec = spec
-        self._clock = clock
+        self._api, self._spec, self._clock = api, spec, clock
         self._good_since: float | None = None
         self._renewal_then: str | None = None
         self._is_first = True
@@ -240,6 +240,7 @@ class _Look:
         waited = {name: node for node in nodes if (name := node["metadata"]["name"]) in wanted}
         self.missing = [each for each in shortfalls(nodes, self._spec) if each.node not in out]
         remarks = [] if self.missing else self._read_operator(waited)
+        self.unready += upgrades(waited)
         state = _summary(self._spec, self, out)
         if self.missing or self.unready:
             return Pending(state)
@@ -314,8 +315,7 @@ def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | Non
         head = f"{len(look.missing)} of {len(spec.nodes)} nodes do not offer what their pool expects"
     lines = [f"{spec.resource}: timed out after {spec.deadline_seconds:.0f} s: {head}"]
     lines += map(str, look.missing[: 2 * _NAMED_NODES])
-    if len(look.missing) > 2 * _NAMED_NODES:
-        lines.append(f"... and {len(look.missing) - 2 * _NAMED_NODES} more nodes")
+    lines += [f"... and {len(more)} more nodes"] if (more := look.missing[2 * _NAMED_NODES :]) else []
     lines += [f"waiting for {reason}" for reason in (*look.unready, *look.restarts)]
     lines += [str(error)] if error else []
     if spec.policy:
@@ -325,10 +325,8 @@ def _explain(api: Api, spec: AllocatableSpec, look: _Look, error: ApiError | Non
             lines += [line for line in found if not any(line in each for each in lines)]
         except ApiError as unread:
             lines.append(f"{spec.policy.kind} cannot be read: {unread}")
-    if spec.namespace:
-        lines += namespace_report(api, spec.namespace)
-    if spec.fix:
-        lines.append(f"Fix: {spec.fix}")
+    lines += namespace_report(api, spec.namespace) if spec.namespace else []
+    lines += [f"Fix: {spec.fix}"] if spec.fix else []
     return "\n  ".join(lines)
 
 
@@ -385,6 +383,16 @@ def restarts(api: Api, pods: Iterable[JsonObject], nodes: Mapping[str, JsonObjec
             found.append(node)
     what = f"which {TOOLKIT} may restart until it has run for {TOOLKIT_SECONDS} s"
     return [f"the agent on {listed(sorted({*found}), _NAMED_NODES)}, {what}"] if found else []
+
+
+def upgrades(nodes: Mapping[str, JsonObject]) -> list[str]:
+    """On which of NODES an operator will end jobs to upgrade a driver. Until its turn a node offers all."""
+    found = []
+    for name, node in nodes.items():
+        labels = node["metadata"].get("labels") or {}
+        states = [labels.get(f"{each}-state") for each in _UPGRADES if labels.get(f"{each}.skip") != "true"]
+        found += [f"{name} ({state})" for state in states if state not in (None, "", "upgrade-done")]
+    return [f"the upgrade of the driver on {listed(found, _NAMED_NODES)}"] if found else []
 
 
 def _leader(api: Api, namespace: str, name: str) -> Iterable[str]:

@@ -152,7 +152,7 @@ class Node:
             notes={key: Note.parse(annotations[key]) for key in _NOTES if annotations.get(key)},
             conditions=tuple(each for each in true if each != "Ready"),
             reported=tuple(_report(each, metadata) for kind, each in true.items() if kind not in _GOOD),
-            owner=_owner(labels),
+            owner=labels.get(_OWNER, "") + (f" ({why})" if (why := labels.get(_OWNERS_REASON)) else ""),
             cordon_manager=_manager(metadata, "f:spec", field="f:unschedulable"),
             allocatable=status.get("allocatable") or {},
             kubelet=(status.get("nodeInfo") or {}).get("kubeletVersion") or "",
@@ -192,11 +192,6 @@ class Node:
             return f"drained: {self.drained}"
         by = f" by {self.cordoned_by}" if self.cordoned_by else ""
         return f"cordoned{by}" if self.unschedulable else ""
-
-
-def _owner(labels: Mapping[str, str]) -> str:
-    reason = labels.get(_OWNERS_REASON)
-    return labels.get(_OWNER, "") + (f" ({reason})" if reason else "")
 
 
 def _report(condition: JsonObject, metadata: JsonObject) -> str:

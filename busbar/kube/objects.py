@@ -59,8 +59,6 @@ def delete(api: Api, path: str, uid: str) -> None:
 NAMESPACES = "/api/v1/namespaces"
 OWNER = "busbar/owner"
 """The annotation with the resource that created the namespace, as PROJECT/STACK/RESOURCE."""
-
-
 API_SECONDS = 60.0
 
 

@@ -177,16 +177,13 @@ def create_recovery_hooks(
     installation and each upgrade.
     """
 
-    async def prepare(step: Callable[[Api, str, str], str | None]) -> None:
-        if before_change:
-            await run_on_cluster(kubeconfig, before_change)
-        await run_on_cluster(kubeconfig, lambda api: step(api, release, namespace))
+    def before(change: str, step: Callable[[Api, str, str], str | None]) -> list[pulumi.ResourceHook]:
+        async def prepare(_: pulumi.ResourceHookArgs) -> None:
+            if before_change:
+                await run_on_cluster(kubeconfig, before_change)
+            await run_on_cluster(kubeconfig, lambda api: step(api, release, namespace))
 
-    async def before_create(_: pulumi.ResourceHookArgs) -> None:
-        await prepare(releases.before_install)
-
-    async def before_update(_: pulumi.ResourceHookArgs) -> None:
-        await prepare(releases.before_upgrade)
+        return [pulumi.ResourceHook(f"{name}-before-{change}", prepare)]
 
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:
         """Ask for another attempt where Helm came to an API server that did not know of a CRD yet."""
@@ -198,8 +195,8 @@ def create_recovery_hooks(
         return await asyncio.to_thread(releases.await_kinds, connect, kinds, SystemClock())
 
     return pulumi.ResourceHookBinding(
-        before_create=[pulumi.ResourceHook(f"{name}-before-create", before_create)],
-        before_update=[pulumi.ResourceHook(f"{name}-before-update", before_update)],
+        before_create=before("create", releases.before_install),
+        before_update=before("update", releases.before_upgrade),
         on_error=[pulumi.ErrorHook(f"{name}-on-error", on_error)],
     )
 

@@ -44,10 +44,26 @@ ALL, ONE_LESS = [W1, gpus("w2", 8)], [W1, gpus("w2", 0)]
 RESTARTED = [W1, gpus("w2", 8, ready=False)]
 
 
+def upgrading(state: str, skip: str = "false", driver: str = "gpu") -> list[Any]:
+    """As the operators label the nodes whose driver in a container they upgrade, one node after another."""
+    label = f"nvidia.com/{driver}-driver-upgrade"
+    labels = {f"{label}-state": state, f"{label}.skip": skip}
+    return [W1, gpus("w2", 8) | {"metadata": {"name": "w2", "labels": labels}}]
+
+
+TURN = {0: upgrading("upgrade-required"), 20: upgrading("drain-required"), 40: upgrading("upgrade-done")}
+OF_HCAS = {0: upgrading("pod-deletion-required", driver="ofed"), 40: ALL}
 STATES: dict[str, tuple[dict[int, Any], dict[str, Any], int]] = {
     "all come": ({0: ONE_LESS, 20: ALL}, {"stable_seconds": 10}, 30),
     "one goes again": ({0: ALL, 4: ONE_LESS, 50: ALL}, {"stable_seconds": 10}, 60),
     "the toolkit restarts an agent, by default": ({0: ALL, 20: RESTARTED, 33: ALL}, {}, 63),
+    "an operator upgrades the driver later there": (TURN, {"stable_seconds": 10}, 50),
+    "the other operator does": (OF_HCAS, {"stable_seconds": 10}, 50),
+    "an administrator keeps the driver": (
+        {0: upgrading("upgrade-required", "true")},
+        {"stable_seconds": 1},
+        1,
+    ),
 }
 
 
@@ -86,6 +102,12 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
         "Fix: restart the device plugin",
     ):
         assert text in str(failure.value)
+
+
+def test_a_driver_whose_upgrade_has_failed_is_named_though_the_node_offers_its_gpus() -> None:
+    named = r"waiting for the upgrade of the driver on w2 \(upgrade-failed\)"
+    with pytest.raises(NotAllocatable, match=named):
+        wait(Cluster({NODES: upgrading("upgrade-failed")}), spec(), Clock(), lambda _: None)
 
 
 def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
