@@ -102,15 +102,11 @@ def check_system(report: Report) -> Iterator[Finding]:
             "install a supported operating system",
         )
     elif report.os_version not in known:
-        yield warning(
-            f"operating system is {report.os} {report.os_version}, supported are {', '.join(known)}",
-            "use a supported release, or ignore this",
-        )
+        what = f"operating system is {report.os} {report.os_version}, supported are {', '.join(known)}"
+        yield warning(what, "use a supported release, or ignore this")
     if report.arch not in ARCHITECTURES:
-        yield error(
-            f"processor is {report.arch}, expected {' or '.join(ARCHITECTURES)}",
-            "use another host: K3s has no build for it",
-        )
+        what = f"processor is {report.arch}, expected {' or '.join(ARCHITECTURES)}"
+        yield error(what, "use another host: K3s has no build for it")
     if not report.systemd:
         yield error("systemd is not the init system", "boot with systemd: K3s and HAProxy are its units")
     if report.missing_tools:
@@ -135,10 +131,8 @@ def _resources(host: Host, required: HostRequirements, report: Report) -> Iterat
                 "free some space, or mount a larger disk there",
             )
     if not report.tmp_is_writable:
-        yield error(
-            "/tmp has no room for a file of 1 MB, and the scripts of busbar need one there",
-            "see df -h /tmp, df -i /tmp and mount: free some space, or mount it writable",
-        )
+        what = "/tmp has no room for a file of 1 MB, and the scripts of busbar need one there"
+        yield error(what, "see df -h /tmp, df -i /tmp and mount: free some space, or mount it writable")
     if report.memory_bytes < MIN_MEMORY_BYTES[host.role]:
         yield error(
             f"{report.memory_bytes / GIB:.1f} GiB of memory, expected at least "
@@ -169,23 +163,19 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     active = set(report.active_units)
     for unit in OTHER_KUBERNETES:
         if unit in active:
-            yield error(
-                f"belongs to another Kubernetes cluster: {unit} is active",
-                f"use another host; or take it out of that cluster, then systemctl disable --now {unit}",
-            )
+            fix = f"use another host; or take it out of that cluster, then systemctl disable --now {unit}"
+            yield error(f"belongs to another Kubernetes cluster: {unit} is active", fix)
     foreign = active - {*report.managed}
     for role, unit in (("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")):
         if role != host.role and unit in report.managed:
-            yield error(
-                f"busbar has installed it in another role ({unit})",
-                Fix("list it in that role; or take it out of hosts", ("up", STACK), ", then list it again"),
+            again = Fix(
+                "list it in that role; or take it out of hosts", ("up", STACK), ", then list it again"
             )
+            yield error(f"busbar has installed it in another role ({unit})", again)
     if host.role == "lb":
         if {"k3s", "k3s-agent"} & foreign:
-            yield error(
-                "is a K3s node, which uses the API port that HAProxy needs",
-                "use another host for the load balancer",
-            )
+            what = "is a K3s node, which uses the API port that HAProxy needs"
+            yield error(what, "use another host for the load balancer")
         ports = [str(each.port) for each in report.listening if each.process == "haproxy"]
         if ports and "haproxy" not in report.managed:
             yield error(

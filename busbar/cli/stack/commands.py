@@ -53,10 +53,8 @@ def up(target: Target, options: Options) -> int:
         if not options.skip_preview:
             plan, failure = _preview(s, stack, options, again)
             if failure:
-                return s.fail(
-                    reasons(plan.errors, failure, printed=plan.printed),
-                    title="the preview failed; no changes made",
-                )
+                why = reasons(plan.errors, failure, printed=plan.printed)
+                return s.fail(why, title="the preview failed; no changes made")
         if options.only_preview:
             return DONE
         # Without changes the update only evaluates the outputs and the gate again.

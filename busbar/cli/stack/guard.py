@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from busbar import names
 from busbar.capability import capabilities
 from busbar.cli.charts import RELEASE, Consumed, consumed
 from busbar.cli.output import progress
 from busbar.cli.stack import Target
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.report import KUBECONFIG
+from busbar.cli.stack.rows import resource_name
 from busbar.cli.stackfile import capability_of
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT
@@ -33,6 +35,7 @@ from busbar.text import listed
 
 # A load balancer needs some seconds to notice that a server is gone.
 _API_SECONDS, _POLL_SECONDS = 30.0, 2.0
+_SERVERS = f"{names.CLUSTER}-{names.CONTROL_PLANE}"
 _NO_API = "warning: nothing runs without an API, and it is not responding"
 
 
@@ -136,17 +139,16 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
         if (stack := owner.get(namespace, own)) != own:
             found.setdefault(stack, []).append(release)
     texts = []
-    for stack, releases in found.items():
+    for stack, those in found.items():
         project, _, name = stack.partition("/")
-        texts.append(
-            f"{listed(releases)} of {stack}. Fix: `busbar destroy {name}` in the folder of {project}"
-        )
+        texts.append(f"{listed(those)} of {stack}. Fix: `busbar destroy {name}` in the folder of {project}")
     if texts:
         raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
 
 
 def check_upgrades(target: Target, state: Snapshot) -> None:
-    """Raise Failed where an update would leave out a major release of an operator that the state has.
+    """Raise Failed where an update would begin another cluster, without a server of the one in the state, or
+    would leave out a major release of an operator that the state has.
 
     The program asks Helm's records again, before each upgrade.
     """
@@ -157,14 +159,21 @@ def check_upgrades(target: Target, state: Snapshot) -> None:
         if each["type"] == RELEASE
     }
     operators = [each for each in (GPU_OPERATOR, NETWORK_OPERATOR) if known.get(each.release)]
-    if not operators:
-        return
     try:
         cluster = stackfile.read(target.project / target.file).cluster()
         configs = [(each, getattr(cluster, each.config_key)) for each in operators]
         wanted = [(each, chart_version(config, target.project)) for each, config in configs if config.enabled]
     except (ConfigError, OSError, ValueError):
         return  # The program says what is wrong.
+    made = names.installations([*map(resource_name, state.resources)])
+    former = {names.host_of(each) for each in made if names.component_of(each) == _SERVERS}
+    if former and former.isdisjoint(server.name for server in cluster.hosts.servers):
+        what = (
+            f"no changes made: no server of the cluster stays ({listed(sorted(former))}): the new ones would "
+            "begin an empty one, and the data of this one would be deleted"
+        )
+        fix = "replace them one after the other; if all are lost, list a new machine under the name of one"
+        raise Failed(what, fix)
     found = [each.skipped_releases(str(known[each.release]), new) for each, new in wanted]
     if texts := [str(each) for each in found if each]:
         refresh = f"If Helm has another version deployed: `pulumi refresh --stack {STACK}`, then retry"

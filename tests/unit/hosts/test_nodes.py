@@ -309,10 +309,17 @@ def test_no_server_leaves_where_etcd_would_lose_its_quorum(
     assert (refused in done.stderr) is not leaves
 
 
-def test_the_last_server_has_nobody_to_leave(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("owner", "status"), [("", 0), ("busbar/dev/busbar-control-plane@s-3", 1)])
+def test_the_last_server_is_removed_by_hand_or_with_the_whole_cluster_only(
+    cluster: Cluster, owner: str, status: int
+) -> None:
     cluster.has("s-3|c|True|yes")
-    done = cluster.leave(DEAD=DEAD)
-    assert (done.returncode, cluster.log) == (0, [])
+    done = cluster.leave(DEAD=DEAD, OWNER=owner)
+    assert (done.returncode, cluster.log) == (status, [])
+    said = "s-3 is the last server of its cluster, whose data would be deleted; no changes made. Fix: busbar"
+    assert (said in done.stderr) is bool(status)
+    cluster.run("s-3", "teardown")
+    assert cluster.leave(DEAD=DEAD, OWNER=owner).returncode == 0
 
 
 @pytest.mark.parametrize(

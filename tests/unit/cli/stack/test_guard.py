@@ -223,6 +223,27 @@ def test_a_state_is_emptied_and_keeps_its_secrets_provider() -> None:
     assert emptied == {"secrets_providers": {"type": "passphrase"}, "resources": [], "pending_operations": []}
 
 
+def replace_servers(folder: Path, *former: str) -> None:
+    """Ask about an update of a stack with server-1 to server-3, whose state has the FORMER ones."""
+    (folder / "Pulumi.yaml").write_text("name: busbar\n")
+    stack_file(folder, site(servers=3))
+    names = [f"busbar-control-plane{part}@{name}" for name in former for part in ("", "-removal")]
+    names += ["busbar-worker@gpu-1", "busbar-worker-removal@gpu-1", "busbar-control-plane-removal@broken"]
+    urns = tuple(f"urn:pulumi:prod::busbar::type::{name}" for name in names)
+    check_upgrades(Target(folder, "prod"), Snapshot(urns, (), json.dumps({"deployment": {}})))
+
+
+def test_servers_that_are_all_replaced_at_once_are_refused(tmp_path: Path) -> None:
+    """They would begin another cluster, and the removal of the last former one would delete the data."""
+    for former in ((), ("server-3",), ("server-1", "old-2", "old-3")):
+        replace_servers(tmp_path, *former)
+    with pytest.raises(
+        Failed, match=r"^no changes made: no server of the cluster stays \(old-1, old-2\)"
+    ) as told:
+        replace_servers(tmp_path, "old-1", "old-2")
+    assert "Fix: replace them one after the other; if all are lost, " in str(told.value)
+
+
 def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> None:
     """Ask about an update of a stack whose state has this version of the Network Operator."""
     (folder / "Pulumi.yaml").write_text("name: busbar\n")
