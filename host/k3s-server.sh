@@ -344,7 +344,7 @@ leave_cluster() {
         "start K3s on them; for the last server of a cluster: k3s kubectl delete node NAME of the others"
     [[ -z ${OWNER:-} ]] ||
       die "$NODE_NAME is the last server of its cluster, whose data would be deleted; no changes made" \
-        "busbar destroy STACK removes a cluster; to delete only the data of this server: systemctl stop $UNIT, and retry"
+        "keep a server of it in hosts.servers; if the cluster is to go: systemctl stop $UNIT here, and retry"
     return 0
   fi
   nodes=$(etcd_nodes) || die "$API_SERVER no longer answers" "retry"
