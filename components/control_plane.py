@@ -145,6 +145,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         values = {
             "NODE_NAME": host.name,
             "NODE_ADDRESS": host.address,
+            "API_ADDRESS": config.inventory.api_address,
             **k3s.download_values(settings, "server", config.project),
             **k3s.rotation_values(settings),
             **({"VIRTUAL_IP": shared.address} if shared else {}),

@@ -2,7 +2,7 @@
 # A K3s server with embedded etcd. VERB=install: installed, Ready and a voter in etcd. VERB=remove: removed.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, NODE_ADDRESS, VERSION, URL_AMD64, SHA256_AMD64 (or ARM64), IMAGES (lines "sha256 url"),
-#   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), ROTATE_* (k3s-rotation.sh),
+#   FIRST (true on server 1), PEERS (addresses of the other servers, in their order), API_ADDRESS, ROTATE_* (k3s-rotation.sh),
 #   VIRTUAL_IP (keepalived.sh; not set unless the servers share an address).
 # Payload: config (config.yaml without cluster-init, server, node-ip, flannel-iface), registries (registries.yaml, may be empty),
 #   peer_ca (on server 1: sha256 of the CA of the cluster that server 2 runs; empty for a new cluster),
@@ -185,6 +185,9 @@ membership_line() {
       poll "$PEER_DEADLINE" nothing_listens "$peer" ||
         die "$peer:6443 neither answers nor refuses: it may run the cluster to join" "$SERVER_PORTS"
     done
+    ! peer_reachable "$API_ADDRESS" ||
+      die "a cluster answers at $API_ADDRESS:6443, and this server would begin another one" \
+        "keep one of its servers until others have joined it (docs/operations.md, All servers on other machines); if it is foreign, let that address lead here"
     printf 'cluster-init: true'
     return
   fi

@@ -205,10 +205,8 @@ def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterat
     yield from _rotation(required, report)
     if required.cgroup_v2 and report.cgroup == "v1":
         if report.cgroup_v1_allowed:
-            yield warning(
-                "uses cgroup v1, allowed by a kubelet drop-in (failCgroupV1: false)",
-                "plan the move to cgroup v2: Kubernetes is going to drop v1",
-            )
+            what = "uses cgroup v1, allowed by a kubelet drop-in (failCgroupV1: false)"
+            yield warning(what, "plan the move to cgroup v2: Kubernetes is going to drop v1")
         else:
             yield error(
                 "uses cgroup v1, with which the kubelet of Kubernetes 1.35 and later does not start",
@@ -221,10 +219,8 @@ def _rotation(required: HostRequirements, report: Report) -> Iterator[Finding]:
     """Refuse lower numbers of `k3s.rotate`: they would bring back an earlier token."""
     for kind, done in report.rotated.items():
         if (wanted := required.rotate.get(kind, 0)) < done:
-            yield error(
-                f"k3s.rotate.{kind} is {wanted}, and this host has done {done}",
-                f"set it to {done}, or to a higher number to rotate again",
-            )
+            what = f"k3s.rotate.{kind} is {wanted}, and this host has done {done}"
+            yield error(what, f"set it to {done}, or to a higher number to rotate again")
 
 
 def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from tests.unit.hosts.bash import Box, line, output, run
 
 REACHABLE = "peer_reachable() { [[ $1 == *:12 || $1 == 10.0.0.12 ]]; }; nothing_listens() { false; }; "
 NOBODY = "peer_reachable() { false; }; nothing_listens() { true; }; "
+BALANCER = "peer_reachable() { [[ $1 == 10.0.0.9 ]]; }; nothing_listens() { true; }; "
 SILENT = "peer_reachable() { false; }; nothing_listens() { false; }; "
 READY = "server_answers() { [[ $1 == 10.0.0.12 ]]; }; "
 JOINS, BEGINS = 'server: "https://10.0.0.12:6443"', "cluster-init: true"
@@ -43,7 +44,7 @@ def test_a_server_begins_a_cluster_only_where_no_other_server_has_one(
     for path, text in files.items():
         box.write(path, text)
     call = f"PEER_DEADLINE=1; {network} membership_line"
-    assert box.output("k3s-server", call, FIRST=first, PEERS=peers) == line
+    assert box.output("k3s-server", call, FIRST=first, PEERS=peers, API_ADDRESS="10.0.0.9") == line
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,8 @@ def test_a_server_begins_a_cluster_only_where_no_other_server_has_one(
         ("true", SILENT, {}, "10.0.0.13:6443 neither answers nor refuses"),
         ("false", NOBODY, {}, "server 1 (10.0.0.13:6443) is not reachable"),
         ("true", READY, REMOVED, "etcd has removed this server, and no other server is ready (10.0.0.13)"),
+        # All servers are new machines, and a load balancer leads to the former ones.
+        ("true", BALANCER, {}, "a cluster answers at 10.0.0.9:6443, and this server would begin another one"),
     ],
 )
 def test_a_server_that_cannot_know_its_cluster_changes_nothing(
@@ -60,9 +63,9 @@ def test_a_server_that_cannot_know_its_cluster_changes_nothing(
     for path, text in files.items():
         box.write(path, text)
     call = f"PEER_DEADLINE=1; {network} sleep() {{ ((SECONDS += 1)); }}; membership_line"
-    said = box.error("k3s-server", call, FIRST=first, PEERS="10.0.0.13")
+    said = box.error("k3s-server", call, FIRST=first, PEERS="10.0.0.13", API_ADDRESS="10.0.0.9")
     assert says in said
-    assert ("open TCP 6443, 2379 and 2380" in said) is not files
+    assert ("open TCP 6443, 2379 and 2380" in said) == (not files and network != BALANCER)
 
 
 def test_a_closed_port_is_told_from_one_that_does_not_answer() -> None:

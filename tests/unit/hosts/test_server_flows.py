@@ -18,7 +18,7 @@ CONFIG = "agent-token: agents\nnode-name: server-1\ntls-san:\n- 10.0.0.9\ntoken:
 WITH_ANOTHER_NAME = CONFIG.replace("- 10.0.0.9\n", "- 10.0.0.9\n- api.example.com\n")
 VALUES = {
     **{"OWNER": "busbar/dev/server-1", "INSTALL_ID": "11", "NODE_NAME": "server-1"},
-    **{"NODE_ADDRESS": "10.0.0.11", "PEERS": "10.0.0.12 10.0.0.13"},
+    **{"NODE_ADDRESS": "10.0.0.11", "PEERS": "10.0.0.12 10.0.0.13", "API_ADDRESS": "10.0.0.9"},
 }
 MADE, CHANGED = '{"k3s.cluster_cidr": "10.42.0.0/16"}', '{"k3s.cluster_cidr": "10.44.0.0/16"}'
 
