@@ -134,8 +134,9 @@ async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> 
 async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) -> None:
     if error.answers:
         raise ScriptError(
-            f"{error}. If this machine is not the one that busbar installed: `pulumi state delete --stack "
-            f"{STACK}` of {spec.resource} leaves it as it is"
+            f"{error}. A removal logs in as the last update did; if that has changed, list it again, update, "
+            f"and take it out then. If busbar has not installed this machine: `pulumi state delete --stack "
+            f"{STACK}` of {spec.resource} leaves it"
         )
     if not await _any_answers(hosts, spec.others):
         asked = ", ".join(other.name for other in spec.others) or "there is none"

@@ -78,10 +78,8 @@ def _xids(health: Health) -> Iterator[Finding]:
             continue
         what = f"Xid {number} of GPU {gpu} in the kernel's log of this boot"
         if number in FATAL_XIDS:
-            yield error(
-                f"{what}: {FATAL_XIDS[number]}",
-                "reboot the host; if it comes again, have the GPU replaced (journalctl -k -b | grep Xid)",
-            )
+            fix = "reboot the host; if it comes again, have the GPU replaced (journalctl -k -b | grep Xid)"
+            yield error(f"{what}: {FATAL_XIDS[number]}", fix)
         else:
             yield warning(what, "see docs.nvidia.com/deploy/xid-errors for what it means")
 

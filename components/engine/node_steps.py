@@ -149,6 +149,7 @@ async def fail_unless_ready(
             "journalctl -u k3s-agent -n 50 --no-pager there says why; repair the host, put it in quarantine, "
             "or take it out of hosts.workers, then",
             ("up", STACK),
+            f", with --converge {','.join(down)} where K3s is gone",
         )
         wrong.append(Finding((", ".join(down),), "the Node is not Ready", fix))
     if wrong:
