@@ -353,15 +353,21 @@ _BREAKING_KEYS: Mapping[str, str] = {
     **dict.fromkeys(("docker", "container-runtime-endpoint"), _CONTAINERD),
     "rootless": "K3s runs as root",
 }
-_BREAKING_KUBELET_ARGUMENTS: Mapping[str, str] = {
-    "root-dir": f"{_SCRIPTS_USE} /var/lib/kubelet",
-    "hostname-override": "it changes the name of the node",
-    "register-node": "a host without a Node never becomes Ready",
+# K3s's own arguments come first, and the last one counts.
+_OF_PODS, _OF_SERVICES = (f"k3s.{key}_cidr sets it, and a cluster keeps it" for key in ("cluster", "service"))
+_BREAKING_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
+    "kubelet-arg": {
+        "root-dir": f"{_SCRIPTS_USE} /var/lib/kubelet",
+        "hostname-override": "it changes the name of the node",
+        "register-node": "a host without a Node never becomes Ready",
+    },
+    "kube-apiserver-arg": {"secure-port": _API_PORT, "service-cluster-ip-range": _OF_SERVICES},
+    "kube-controller-manager-arg": {"cluster-cidr": _OF_PODS, "service-cluster-ip-range": _OF_SERVICES},
 }
 
 
 def k3s_keys(cluster: Cluster) -> Iterator[Finding]:
-    """No key of config.yaml and no argument of the kubelet is busbar's own, or breaks its steps."""
+    """No key of config.yaml and no argument of a part of Kubernetes is busbar's own, or breaks its steps."""
     for setting in ("server_args", "agent_args"):
         given = getattr(cluster.k3s, setting)
         for key in given:
@@ -372,22 +378,21 @@ def k3s_keys(cluster: Cluster) -> Iterator[Finding]:
                 yield Finding(("k3s", setting, key), "busbar writes this key itself", fix)
             if reason := _BREAKING_KEYS.get(name):
                 yield Finding(("k3s", setting, key), f"is not supported: {reason}", "remove it")
-        for argument in arguments_of(given, "kubelet-arg"):
-            if reason := _BREAKING_KUBELET_ARGUMENTS.get(parsed(argument)[0]):
-                text = f"is not supported: {reason}"
-                yield Finding(("k3s", setting, "kubelet-arg"), text, "remove it", repr(argument))
+        for key, breaking in _BREAKING_ARGUMENTS.items():
+            for argument in arguments_of(given, key):
+                if reason := breaking.get(parsed(argument)[0]):
+                    text = f"is not supported: {reason}"
+                    yield Finding(("k3s", setting, key), text, "remove it", repr(argument))
 
 
 _CONTRADICTS = "contradicts the AuthenticationConfiguration with which busbar opens /livez and /readyz"
 
 
 def api_server_arguments(cluster: Cluster) -> Iterator[Finding]:
-    """No argument of the API server contradicts its port or its users."""
+    """No argument of the API server contradicts its users."""
     where = ("k3s", "server_args", "kube-apiserver-arg")
     for argument in arguments_of(cluster.k3s.server_args, where[-1]):
         option, _ = parsed(argument)
-        if option == "secure-port":
-            yield Finding(where, f"{argument!r}: {_API_PORT}", "remove it")
         if option in ("anonymous-auth", "authentication-config"):
             yield Finding(where, _CONTRADICTS, "remove it", repr(argument))
         if option.startswith("oidc-"):

@@ -46,10 +46,8 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
             "k3s.images to a mirror that it reaches",
         )
     if not report.proxy_answers:
-        yield error(
-            f"does not reach the proxy {required.proxy}",
-            "correct http_proxy.url, or have the proxy and the firewalls admit the host",
-        )
+        what = f"does not reach the proxy {required.proxy}"
+        yield error(what, "correct http_proxy.url, or have the proxy and the firewalls admit the host")
     yield from _login_proxy(host, required, report)
     wanted = {
         "lb": (API_PORT,),
@@ -61,10 +59,8 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
     for listener in report.listening:
         # What busbar has installed in another role has a finding of its own.
         if listener.port in wanted[host.role] and listener.process not in (*installed, *report.managed):
-            yield error(
-                f"TCP port {listener.port} is in use by {listener.process}",
-                f"stop {listener.process}, or list the host in another role",
-            )
+            what = f"TCP port {listener.port} is in use by {listener.process}"
+            yield error(what, f"stop {listener.process}, or list the host in another role")
     for unit in report.active_units:
         if unit in FIREWALLS:
             yield warning(
@@ -96,10 +92,8 @@ def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iter
     named = f"the proxy {proxy.address}, which {proxy.file or 'the environment of the login'} names"
     if not proxy.answers:
         finding = warning if has_k3s else error
-        yield finding(
-            f"does not reach {named}, and downloads go through it",
-            "correct or remove it there, or set http_proxy, which takes its place",
-        )
+        what = f"does not reach {named}, and downloads go through it"
+        yield finding(what, "correct or remove it there, or set http_proxy, which takes its place")
     elif host.role in NODE_ROLES and not has_k3s:
         yield warning(
             f"downloads through {named}, and K3s pulls images without it: its units do not read that file",

@@ -250,6 +250,10 @@ TOGETHER: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"k3s.agent_args.node-label+": ["a=b"]}, ONE, "node-label+: busbar writes this key itself. Fix: use"),
     ({API_SERVER: "--authentication-config=/etc/a"}, ONE, "'--authentication-config=/etc/a' contradicts"),
     ({API_SERVER: ["anonymous-auth=true"]}, ONE, "'anonymous-auth=true' contradicts"),
+    # Past the check of keys that a running cluster keeps.
+    ({API_SERVER: ["service-cluster-ip-range=10.96.0.0/16"]}, ONE, "not supported: k3s.service_cidr sets it"),
+    ({"k3s.server_args.kube-controller-manager-arg": ["--cluster-cidr=10.96.0.0/14"]}, ONE,
+     "'--cluster-cidr=10.96.0.0/14' is not supported: k3s.cluster_cidr sets it"),
     ({API_SERVER: ["--oidc-client-id=k3s"]}, ONE, "'--oidc-client-id=k3s': the API server does not start"),
     ({"k3s.authentication.jwt": ["https://login.example.com"]}, ONE, "k3s.authentication.jwt[0]: "),
     *((BUCKET | {f"k3s.snapshots.s3.{key}": value}, ONE, f"k3s.snapshots.s3.{key}: ... {said}")
