@@ -61,15 +61,11 @@ def _gpus(required: HostRequirements, report: Report) -> Iterator[Finding]:
     if gpus is None:
         yield error("report has no GPUs", "run preflight again: the report is incomplete")
     elif gpus.status == "missing":
-        yield error(
-            "nvidia-smi is not installed",
-            "install the NVIDIA driver; the GPU Operator uses the driver of the host",
-        )
+        what = "nvidia-smi is not installed"
+        yield error(what, "install the NVIDIA driver; the GPU Operator uses the driver of the host")
     elif gpus.status == "failed":
-        yield error(
-            f"nvidia-smi failed: {gpus.error or 'timed out after 60 s'}",
-            "look at dmesg for NVRM and Xid lines; after a driver update, reboot",
-        )
+        what = f"nvidia-smi failed: {gpus.error or 'timed out after 60 s'}"
+        yield error(what, "look at dmesg for NVRM and Xid lines; after a driver update, reboot")
     else:
         yield from _gpu_list(required, report)
 

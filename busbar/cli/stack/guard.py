@@ -35,6 +35,7 @@ from busbar.text import listed
 
 # A load balancer needs some seconds to notice that a server is gone.
 _API_SECONDS, _POLL_SECONDS = 30.0, 2.0
+_NAMESPACE = "kubernetes:core/v1:Namespace"
 _SERVERS = f"{names.CLUSTER}-{names.CONTROL_PLANE}"
 _NO_API = "warning: nothing runs without an API, and it is not responding"
 
@@ -101,9 +102,13 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
         return Guard(target, gone=on.gone)
     cluster, own = on.api, f"{project}/{target.name}"
     kinds = capability.job_kinds if capability else ()
+    # The mark of a namespace has the name that its stack had when it made it.
+    resources = json.loads(state.text)["deployment"].get("resources") or []
+    made = (each["inputs"]["metadata"]["name"] for each in resources if each["type"] == _NAMESPACE)
+    of_state = dict.fromkeys(made, own)
 
     def find(ends: bool) -> Sequence[str]:
-        owner = owners(cluster)
+        owner = owners(cluster) | of_state
         if not capability:
             _refuse_others(cluster, owner, own)
 

@@ -76,12 +76,13 @@ class Site:
         snapshot = Snapshot((), (), json.dumps({"deployment": {"resources": state.get("resources", [])}}))
         return guard_of(Target(self.folder, "prod"), snapshot, lambda: state.get("outputs", {}))
 
-    def cluster(self, **section: Any) -> Guard:
+    def cluster(self, *resources: dict[str, Any], **section: Any) -> Guard:
         given = {**site(servers=1, workers={"h100": 1}), **section}
-        return self.guard("busbar", given, outputs=KUBECONFIG)
+        return self.guard("busbar", given, outputs=KUBECONFIG, resources=resources)
 
-    def consumer(self, project: str = "busbar-training", **section: Any) -> Guard:
+    def consumer(self, project: str = "busbar-training", *more: dict[str, Any], **section: Any) -> Guard:
         resources = [
+            *more,
             {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
             {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
         ]
@@ -127,6 +128,20 @@ def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(m
         "slurm-operator, slurm of busbar-slurm_k8s/dev. "
         "Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
     ]
+
+
+def namespace(name: str) -> dict[str, Any]:
+    """As a state has it."""
+    return {"urn": "urn::n", "type": "kubernetes:core/v1:Namespace", "inputs": {"metadata": {"name": name}}}
+
+
+def test_after_a_rename_what_a_stack_has_made_is_its_own(made: Site) -> None:
+    made.owners = {"gpu-operator": "busbar/former", "training": "busbar-training/former"}
+    made.releases = {("gpu-operator", "gpu-operator"): "deployed"}
+    made.cluster(namespace("gpu-operator")).check()
+    made.workloads = [workload("training", "own", "Pod")]
+    with pytest.raises(Failed, match="pending: Pod training/own; nothing"):
+        made.consumer("busbar-training", namespace("training")).check()
 
 
 def test_pods_of_the_cluster_s_own_stack_are_no_jobs(made: Site) -> None:
