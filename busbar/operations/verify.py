@@ -237,8 +237,8 @@ def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Opera
             found.append(drift(CLUSTER, what))
             continue
         by_hand, then = ("docs", "hosts", "'By hand'"), f", then kubectl delete node {name}"
-        fix = Fix("if nobody needs it, uninstall K3s there", by_hand, then)
-        found.append(Finding((CLUSTER,), what, fix, kind="foreign"))
+        stray = Fix("if nobody needs it, uninstall K3s there", by_hand, then)
+        found.append(Finding((CLUSTER,), what, stray, kind="foreign"))
     expected = ((operator.namespace, operator.release) for operator in operators)
     return [*found, *installed(expected, state.releases), *state.problems]
 

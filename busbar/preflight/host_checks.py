@@ -168,9 +168,7 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     foreign = active - {*report.managed}
     for role, unit in (("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")):
         if role != host.role and unit in report.managed:
-            again = Fix(
-                "list it in that role; or take it out of hosts", ("up", STACK), ", then list it again"
-            )
+            again = Fix("keep that role; or take it out of hosts", ("up", STACK), ", then list it again")
             yield error(f"busbar has installed it in another role ({unit})", again)
     if host.role == "lb":
         if {"k3s", "k3s-agent"} & foreign:

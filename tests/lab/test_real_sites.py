@@ -162,7 +162,7 @@ def test_certificates_near_their_end_are_renewed_once_enough_servers_answer(
     left = "sed -n 's/^ *client-certificate-data: *//p' /etc/rancher/k3s/k3s.yaml | base64 -d"
     left += " | openssl x509 -noout -checkend $((110 * 86400)) >/dev/null && echo long || echo short"
     resources = json.loads(lab.pulumi("stack", "export", "--stack", "dev").stdout)["deployment"]["resources"]
-    [reads_it] = [each["urn"] for each in resources if each["urn"].endswith("::control-plane-kubeconfig")]
+    [reads_it] = [each["urn"] for each in resources if each["urn"].endswith("-control-plane-kubeconfig")]
     # Without waiting for the 90 days after which an update reads it again.
     at_once = ("--replace", reads_it)
     lab.ssh(
