@@ -180,12 +180,11 @@ def test_what_a_library_says_of_gpudirect_comes_before_edges_without_it(want: Ex
     said = "NCCL INFO NET/OFI Could not disable CUDA API usage for HMEM, disabling GDR"
     made.info = [f"worker-0:40:40 [0] {said}"]
     first, second = judge(made.lines(), want).diagnoses
-    assert (first.name, first.role) == ("gpudirect-disabled-by-libfabric", "first-cause")
+    assert (first.name, first.role) == ("gpudirect-disabled", "first-cause")
     assert second.name == ("no-gpudirect" if want.transport else "edges-without-gpudirect")
 
 
-NAMES = {4: "ib-protection-error", 5: "ib-flushed", 10: "ib-protection-error", 12: "ib-retry-exceeded",
-         13: "ib-receiver-not-ready"}  # fmt: skip
+NAMES = {4: "ib-protection-error", 5: "ib-flushed", 10: "ib-protection-error", 12: "ib-retry-exceeded"}
 FORMS = [
     "NET/IB : Got completion with error {s}, opcode 0, len 0, vendor err 129",  # NCCL 2.4 and before
     "NET/IB : Got completion from peer 10.0.0.2<50000> with error {s}, opcode 1, len 0, vendor err 129",
@@ -315,7 +314,15 @@ PUBLIC = {
     "NCCL WARN NET/OFI Request completed with error. RC: 107. Error: Bad": "libfabric-request-failed",
     "Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)": "test-timeout",
     "NCCL WARN unlink shared memory /dev/shm/nccl-d5rTd0 failed, error: No such file": "shm-not-shared",
-}
+    "misc/nvmlwrap.cc:74 NCCL WARN Failed to open libnvidia-ml.so.1": "driver-library-missing",
+    "graph/xml.h:356 NCCL WARN Error : too many XML nodes (max 256)": "topology-too-large",
+    "socket.c:446 NCCL WARN socketFinalizeAccept: wrong type 3 != 4": "another-network-of-a-peer",
+    "misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type 4 != 3": "another-network-of-a-peer",
+    "NCCL WARN socketFinalizeAccept from 10.9.0.7<40010>: wrong type 0 != 2": "foreign-connection",
+    "NCCL INFO socketFinalizeAccept from 10.9.0.7<40010>: wrong socket type (peer 3 != expected 4 -- peer":
+        "another-network-of-a-peer",
+    "NCCL WARN NET/OFI Only EFA provider is supported": "ofi-plugin-not-initialized",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "name"), PUBLIC.items())
@@ -362,6 +369,20 @@ def test_a_daemon_whose_ranks_had_warned_was_started() -> None:
     assert "sshd of a worker is not up" in cause_of("mpi-daemons-not-started", [ended])
     first = judge([refused, ended], WANT).diagnoses[0]
     assert "ranks had started" in first.cause and refused in first.next
+
+
+def test_a_limit_that_ucx_names_is_the_cause_of_its_error() -> None:
+    line = "[w-1:11:0] ib_log.c:246 UCX  ERROR mlx5_0: ibv_create_cq() failed: Cannot allocate memory. "
+    line += "Please set max locked memory (ulimit -l) to 'unlimited' (current: 64 kbytes)"
+    assert "locked memory" in cause_of("mpi-transport", [line])
+
+
+def test_multicast_groups_that_are_used_up_are_not_blamed_on_fabric_manager() -> None:
+    line = (
+        "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'."
+    )
+    found = judge([line], WANT).diagnoses[0]
+    assert "multicast groups" in found.cause and found.next.startswith("NCCL_NVLS_ENABLE=0")
 
 
 def test_a_bus_error_is_blamed_on_shared_memory() -> None:
