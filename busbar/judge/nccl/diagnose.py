@@ -67,7 +67,7 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     """Every known failure that the log shows: the first cause, its echoes, and the others."""
     by_code = {check.code: check for check in checks}
     observed = dict(_observations(context))
-    shown = [(known.rule, known.first, known.count) for known in context.log.known_lines]
+    shown = [(_here(context, known.rule), known.first, known.count) for known in context.log.known_lines]
     for rule in failures():
         if any(code in by_code for code in rule.unless):
             continue
@@ -121,6 +121,12 @@ def diagnose(context: Context, checks: list[Check]) -> list[Diagnosis]:
     return [earliest, *(d.model_copy(update={"role": "echo"}) for d in found[:1]), *found[1:]]
 
 
+def _here(context: Context, rule: Failure) -> Failure:
+    """RULE; what keeps traffic between hosts off RDMA explains nothing on one host."""
+    between_hosts = {"socket-fallback", "no-gpudirect"} & {*rule.explains}
+    return rule.model_copy(update={"explains": ()}) if between_hosts and context.nodes == 1 else rule
+
+
 def _unknown_cause(
     context: Context, first: Diagnosis | None, warned: set[str], *, failed: bool
 ) -> LogLine | None:
@@ -151,7 +157,7 @@ def _diagnosis(context: Context, known: Failure, line: LogLine, count: int, role
     host, cause, following = host_of(line.text), known.cause, known.next
     for other in known.instead:
         hosts = set().union(*(context.log.stated.get(text, ()) for text in other.where))
-        if hosts and (not host or host in hosts or "" in hosts):
+        if (other.one_host and context.nodes == 1) or (hosts and (not host or host in hosts or "" in hosts)):
             cause, following = other.cause, other.next
             break
     if first := min(context.log.evidence.warnings.values(), key=BY_LINE, default=None):

@@ -216,7 +216,7 @@ def _compare(context: Context, name: str, bounds: Bounds, run: Run, value: float
             healthy = f"healthy systems that nobody tuned are not below {gbps(bounds.low)}"
             why = NO_SYSTEM if bounds.evidence == "none" else healthy
             return unknown("busbw.low", f"{at}{part}, is below the floor of {floor}; {why}", line, ACCEPT)
-        points_at = _part_of_line_rate(context, value)
+        points_at = _part_of_line_rate(context, value) if context.nodes != 1 else ""
         code = "busbw.part_of_line_rate" if points_at else "busbw.below_floor"
         if bounds.expected and value < FAR_BELOW * bounds.expected:
             far = f"only {value / bounds.expected:.1%} of the expected {gbps(bounds.expected)}"

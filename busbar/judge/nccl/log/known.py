@@ -57,7 +57,8 @@ class Row(StrictModel):
 class Instead(StrictModel):
     """Another cause and fix, where the log holds a text of `where`, on the failure's host if it is known."""
 
-    where: tuple[str, ...]
+    where: tuple[str, ...] = ()
+    one_host: bool = Field(default=False, description="also where the log is of one host")
     cause: str
     next: str
 

@@ -38,6 +38,7 @@ OTHER_FORMS = {
     " .. worker-1 pid 41: Test failure common.cu:1012": "test-failure",
     "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_4:1 async fatal event: local catastrophic": "link-error",
     "worker-1:41:200 [1] NCCL WARN NET/IB : mlx5_1:1 Got non-fatal async event: port error(10)": "link-error",
+    "w-1:41:200 [1] NCCL INFO NET/IB : mlx5_4:1 speed change detected: 200000 -> 100000 Mbps": "link-error",
 }
 
 

@@ -88,6 +88,20 @@ def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
     assert [d.role for d in found] == ["first-cause", *["echo"] * (len(found) - 1)]
 
 
+@pytest.mark.parametrize("each", ["no-rdma-device", "gpudirect-disabled"])
+def test_what_keeps_traffic_between_hosts_off_rdma_does_not_slow_one_host(each: str) -> None:
+    made = Made(hosts=["worker-0"], peak=90.0, info=[line_of(rule(each)).replace("worker-1", "worker-0")])
+    for hosts in (["worker-0"], ["worker-0", "worker-1"]):
+        made.hosts = hosts
+        first = judge(made.lines(), Expectation(gpu="H100", gpus_per_node=8, nodes=len(hosts))).diagnoses[0]
+        assert (first.name == each) is (len(hosts) > 1)
+
+
+def test_a_slow_host_is_not_blamed_on_links_between_hosts() -> None:
+    slow = Made(hosts=["worker-0"], peak=200.0).lines()
+    assert "NVLink" in cause_of("below-floor", slow, Expectation(profile="h100-ib-8x400", nodes=1))
+
+
 def test_a_log_that_passes_has_no_first_cause() -> None:
     made = Made(info=[line_of(rule("nccl-diagnostics-not-measured")), line_of(rule("rails-crossed"))])
     verdict = judge(made.lines(), WANT)
