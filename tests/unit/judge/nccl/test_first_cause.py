@@ -336,6 +336,7 @@ PUBLIC = {
     "NCCL INFO socketFinalizeAccept from 10.9.0.7<40010>: wrong socket type (peer 3 != expected 4 -- peer":
         "another-network-of-a-peer",
     "NCCL WARN NET/OFI Only EFA provider is supported": "ofi-plugin-not-initialized",
+    "INTERNAL: ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU": "program-not-started",
 }  # fmt: skip
 
 
