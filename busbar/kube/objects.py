@@ -79,8 +79,8 @@ def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None)
     if mark != owner:
         raise ValueError(
             f"namespace {name} exists and was not created by this stack: annotation {OWNER} is "
-            f"{mark}, expected {owner}. Fix: configure another namespace; if this one may be "
-            f"deleted with the stack, run `kubectl annotate namespace {name} {OWNER}={owner} --overwrite`"
+            f"{mark}, expected {owner}. Fix: if the stack may delete it: kubectl annotate namespace "
+            f"{name} {OWNER}={owner} --overwrite; else use another one, or enabled: false of its chart"
         )
 
 

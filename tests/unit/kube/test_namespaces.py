@@ -28,8 +28,8 @@ def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None
     mark = (annotations or {}).get(OWNER, "missing")
     assert str(caught.value) == (
         f"namespace jobs exists and was not created by this stack: annotation {OWNER} is {mark}, expected "
-        f"{MINE}. Fix: configure another namespace; if this one may be deleted with the stack, run `kubectl "
-        f"annotate namespace jobs {OWNER}={MINE} --overwrite`"
+        f"{MINE}. Fix: if the stack may delete it: kubectl annotate namespace jobs {OWNER}={MINE} --overwrite"
+        "; else use another one, or enabled: false of its chart"
     )
     assert not cluster.created
 
