@@ -106,7 +106,7 @@ def _diagnose(
     kept = {node: why for node in judged if (why := why_not(state, found, node))}
     for node, why in kept.items():
         progress(f"{node} stays in quarantine: {why}")
-    _edit(file, {node: None for node in judged if node not in kept})
+    _edit(file, {node: (cluster.quarantine[node], None) for node in judged if node not in kept})
     return found.exit_code or (NO_VERDICT if kept else 0)
 
 
@@ -196,24 +196,27 @@ def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **w
     """
     from busbar.fabric.diagnosis.quarantine import reasons
 
-    _edit(file, dict(reasons(found, cluster)), **where)
+    _edit(file, {node: (None, why) for node, why in reasons(found, cluster).items()}, **where)
 
 
-def _edit(file: StackFile, changes: Mapping[str, str | None], **where: str) -> None:
-    """Write quarantines into the stack file: worker -> reason, or None for its end."""
+def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]], **where: str) -> None:
+    """Write quarantines into the stack file: worker -> the reason that it had, and the new one, or None."""
     from busbar.config import ConfigError
     from busbar.fabric.diagnosis.quarantine import edit
 
-    text = file.path.read_text(encoding="utf-8")
+    before = text = file.path.read_text(encoding="utf-8")
     try:
-        for worker, reason in changes.items():
-            text = edit(text, worker, reason, **where)
+        # Somebody may have edited the file during the diagnosis.
+        stays = [name for name, (was, _) in changes.items() if edit(text, name, was, **where) != text]
+        for worker, (_, reason) in changes.items():
+            text = text if worker in stays else edit(text, worker, reason, **where)
     except ConfigError as error:
         fail(f"{file.path.name}: {error}", FAILED)
-    for worker, reason in changes.items():
+    for worker, (_, reason) in changes.items():
         what = f"quarantine: {reason}" if reason else "quarantine ended"
+        what = "its quarantine was changed meanwhile, and stays" if worker in stays else what
         progress(f"{file.path.name}: {worker}: {what}")
-    if changes:
+    if text != before:
         file.path.write_text(text, encoding="utf-8")
         progress(f"Next: busbar preview {shown(file.stack)}, then busbar up {shown(file.stack)}")
 

@@ -13,7 +13,7 @@ from busbar.cli import stackfile
 from busbar.config import load
 from busbar.fabric.diagnosis import Diagnosis, Scope, State
 from busbar.fabric.diagnosis.findings import Findings, Row
-from busbar.fabric.diagnosis.quarantine import LimitExceeded, reasons, with_partners
+from busbar.fabric.diagnosis.quarantine import LimitExceeded, edit, reasons, with_partners
 from busbar.fabric.localise import Group
 from busbar.hosts.inventory import Inventory
 from tests.support.cli import busbar
@@ -192,3 +192,22 @@ def test_a_quarantine_of_somebody_is_only_ended_by_its_name(found: State) -> Non
     judged(found, 390, "gpu-1", "gpu-2", "gpu-3", node="gpu-6")
     assert diagnose("--release", "--nodes", "gpu-6").exit_code == 0
     assert [*quarantines()] == ["gpu-5"]
+
+
+@pytest.mark.parametrize(("words", "node"), [("--quarantine", "gpu-2"), ("--release", "gpu-5")])
+def test_a_reason_that_somebody_writes_during_the_diagnosis_stays(
+    found: State, monkeypatch: pytest.MonkeyPatch, words: str, node: str
+) -> None:
+    slow(found, "gpu-2")
+    pair(found, "A", 390, "gpu-1", "gpu-4")
+    judged(found, 390, "gpu-1", "gpu-3", "gpu-4")
+    run = Diagnosis.run
+
+    def edits(self: Diagnosis) -> State:
+        FILE.write_text(edit(edit(FILE.read_text(), node, None), node, "RMA 12"))
+        return run(self)
+
+    monkeypatch.setattr(Diagnosis, "run", edits)
+    done = diagnose(words)
+    assert quarantines()[node] == "RMA 12"
+    assert f"{node}: its quarantine was changed meanwhile, and stays" in done.stderr
