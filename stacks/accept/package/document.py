@@ -345,8 +345,8 @@ def check_files(files: Mapping[str, Path]) -> list[str]:
     for path in signatures:
         if not _SIGNATURE.fullmatch(path) or files[path].stat().st_size > MAX_BYTES:
             raise Untrusted(f"{path!r} is not a signature that busbar writes")
-    if SUMS not in files:
-        raise Untrusted(f"{SUMS} is missing: this is not the document of an acceptance")
+    if SUMS not in files or files[SUMS].stat().st_size > kept.MAX_JSON:
+        raise Untrusted(f"{SUMS} is missing or too large: this is not the document of an acceptance")
     text = files[SUMS].read_text(encoding="utf-8", errors="replace")
     wanted = {path: digest for digest, _, path in (line.partition("  ") for line in text.splitlines())}
     there = {path: sha256(file) for path, file in files.items() if is_listed(path)}

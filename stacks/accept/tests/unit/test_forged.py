@@ -123,6 +123,7 @@ OTHERS: list[tuple[Change, str]] = [
     (at("SHA256SUMS", twice), "does not have each file once"),
     (text_of("evidence/a\nb", ""), "not a name"),
     (missing("SHA256SUMS"), "not the document of an acceptance"),
+    (text_of("SHA256SUMS", "x" * (17 << 20)), "SHA256SUMS is missing or too large"),
     (text_of("signatures/x", "x"), "not a signature"),
 ]
 SIGNED: list[tuple[Change, str]] = [
