@@ -76,7 +76,7 @@ node_list() {
 
 job_submit() {
   local id script said
-  id=$(asked squeue -h --name "$JOB_NAME" -t pending,configuring,running,suspended -o %i | sort -n | tail -n 1)
+  id=$(asked squeue -h --me --name "$JOB_NAME" -t pending,configuring,running,suspended -o %i | sort -n | tail -n 1)
   script=$(payload script)
   if [[ -z $id ]]; then
     # shellcheck disable=SC2153 # a value

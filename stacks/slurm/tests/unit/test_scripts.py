@@ -197,6 +197,14 @@ def test_of_each_node_the_job_is_told_that_has_been_completing_for_longest() -> 
     assert 199 <= found["a"][1] <= 260
 
 
+def test_a_job_of_a_user_with_the_name_of_a_measurement_is_not_taken_for_it() -> None:
+    slurm = 'timeout() { "${@:2}"; }; squeue() { [[ $* == *--me* ]] || echo 5; }; sbatch() { echo 9; };'
+    about = dict.fromkeys(("JOB_NAME", "PARTITION", "NODES", "COUNT", "LOG"), "x")
+    assert json.loads(output("slurm-job", f"{slurm} payload() {{ :; }}; job_submit", **about)) == {
+        "job_id": "9"
+    }
+
+
 def test_without_an_answer_of_squeue_there_are_no_nodes() -> None:
     call = "timeout() { [[ $2 == sinfo ]] && echo 'a|idle|root|none'; }; job_nodes"
     done = run("slurm-job", call)
