@@ -392,7 +392,8 @@ def upgrades(nodes: Mapping[str, JsonObject]) -> list[str]:
         labels = node["metadata"].get("labels") or {}
         states = [labels.get(f"{each}-state") for each in _UPGRADES if labels.get(f"{each}.skip") != "true"]
         found += [f"{name} ({state})" for state in states if state not in (None, "", "upgrade-done")]
-    return [f"the upgrade of the driver on {listed(found, _NAMED_NODES)}"] if found else []
+    what = "the upgrade of the driver (label nvidia.com/*-driver-upgrade-state) on"
+    return [f"{what} {listed(found, _NAMED_NODES)}"] if found else []
 
 
 def _leader(api: Api, namespace: str, name: str) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -105,8 +106,8 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
 
 
 def test_a_driver_whose_upgrade_has_failed_is_named_though_the_node_offers_its_gpus() -> None:
-    named = r"waiting for the upgrade of the driver on w2 \(upgrade-failed\)"
-    with pytest.raises(NotAllocatable, match=named):
+    named = "upgrade of the driver (label nvidia.com/*-driver-upgrade-state) on w2 (upgrade-failed)"
+    with pytest.raises(NotAllocatable, match=re.escape(named)):
         wait(Cluster({NODES: upgrading("upgrade-failed")}), spec(), Clock(), lambda _: None)
 
 
