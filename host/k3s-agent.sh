@@ -35,6 +35,7 @@ install_agent() {
   local address
   k3s_refuse_other_role k3s
   address=$(k3s_node_address)
+  await_jobs_of_former_name
   claim_host worker
   record_preexisting_files
   k3s_download
@@ -68,6 +69,14 @@ prepare_restart() {
   [[ $RUNNING_JOBS == keep ]] || await_jobs
   ! needs_drain || is_drained || ask_for_drain
   IS_PREPARED=true
+}
+
+# await_jobs_of_former_name: with another name the pods here end, and the API knows neither them nor their Node by it.
+await_jobs_of_former_name() {
+  local former
+  former=$({ cat "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; } | config_value node-name)
+  [[ -z $former || $former == "$NODE_NAME" || $RUNNING_JOBS == keep ]] || ! systemctl is-active --quiet "$UNIT" ||
+    NODE_NAME=$former await_jobs
 }
 
 # await_jobs: without an answer of the API a job may run.

@@ -91,18 +91,14 @@ def _rows(text: str | None) -> list[list[str]]:
 def _memory(health: Health) -> Iterator[Finding]:
     for gpu, errors in _rows(health.ecc):
         if errors not in NOTHING:
-            yield error(
-                f"GPU {gpu} has {errors} uncorrected ECC errors since its driver was loaded",
-                f"nvidia-smi --gpu-reset -i {gpu}, or reboot; if they come again, have the GPU replaced",
-            )
+            fix = f"nvidia-smi --gpu-reset -i {gpu}, or reboot; if they come again, have the GPU replaced"
+            yield error(f"GPU {gpu} has {errors} uncorrected ECC errors since its driver was loaded", fix)
     for gpu, pending, failure in _rows(health.remapped_rows):
         if failure not in NOTHING:
             yield error(f"GPU {gpu} could not remap rows of its memory", "have the GPU replaced")
         elif pending not in NOTHING:
-            yield warning(
-                f"GPU {gpu} waits for a reset to remap rows of its memory",
-                f"nvidia-smi --gpu-reset -i {gpu}, or reboot",
-            )
+            what = f"GPU {gpu} waits for a reset to remap rows of its memory"
+            yield warning(what, f"nvidia-smi --gpu-reset -i {gpu}, or reboot")
 
 
 def _nvlink(health: Health) -> Iterator[Finding]:
@@ -111,10 +107,8 @@ def _nvlink(health: Health) -> Iterator[Finding]:
         if line.startswith("GPU"):
             gpu = line.partition(":")[0]
         else:
-            yield warning(
-                f"NVLink of {gpu}: {line.strip()}",
-                "nvidia-smi nvlink -e twice: where it grows, reseat the GPU or have it replaced",
-            )
+            fix = "nvidia-smi nvlink -e twice: where it grows, reseat the GPU or have it replaced"
+            yield warning(f"NVLink of {gpu}: {line.strip()}", fix)
 
 
 def _links(health: Health) -> Iterator[Finding]:
@@ -142,14 +136,10 @@ def _ports(health: Health) -> Iterator[Finding]:
     for each in health.counters:
         name = f"{each.counter} of {each.hca} port {each.port}"
         if each.value == SATURATED.get(each.counter):
-            yield warning(
-                f"{name} is {each.value}, its maximum: further errors are not counted",
-                f"perfquery -R -C {each.hca} -P {each.port} sets the counters of the port to 0",
-            )
+            fix = f"perfquery -R -C {each.hca} -P {each.port} sets the counters of the port to 0"
+            yield warning(f"{name} is {each.value}, its maximum: further errors are not counted", fix)
         elif each.counter in NEVER or (
             each.counter == "symbol_error" and each.value > SYMBOL_ERRORS_PER_HOUR * hours
         ):
-            yield warning(
-                f"{name} is {each.value}, {hours:.0f} h after the host's start",
-                "clean or replace the cable and its optics: ibdiagnet, mlxlink -d DEVICE -c",
-            )
+            what = f"{name} is {each.value}, {hours:.0f} h after the host's start"
+            yield warning(what, "clean or replace the cable and its optics: ibdiagnet, mlxlink -d DEVICE -c")

@@ -99,6 +99,34 @@ def test_jobs_that_may_run_hold_a_restart_up(box: Box, pods: str, values: dict[s
     assert says in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "running", "pods", "status"),
+    [
+        ("worker-9", "refuse", JOB, 1),
+        ("worker-9", "refuse", OTHERS, 0),
+        ("worker-9", "keep", JOB, 0),
+        ("worker-1", "refuse", JOB, 0),  # not renamed: it asks before a restart, if there is one
+    ],
+)
+def test_a_worker_gets_no_other_name_under_jobs_of_its_former_one(
+    box: Box, name: str, running: str, pods: str, status: int
+) -> None:
+    box.write("etc/config.yaml", "node-name: worker-1\n")
+    parts = ("k3s_refuse_other_role", "k3s_node_address", "record_preexisting_files", "k3s_download")
+    parts += (
+        "restart_after_drift",
+        "k3s_record_machine",
+        "record_applied_hash",
+        "k3s_version",
+        "with_rotations",
+    )
+    install = "".join(f"{part}() {{ :; }}; " for part in ("systemctl", *parts)) + "install_agent"
+    done = restarted(box, pods, install, NODE_NAME=name, RUNNING_JOBS=running)
+    assert done.returncode == status, done.stderr
+    assert box.has("state/owner") is not bool(status), "nothing was changed"
+    assert ("jobs are running here: team/train-worker-0; the agent was" in done.stderr) is bool(status)
+
+
 @pytest.mark.parametrize(("before", "pause"), [("prepare_restart", "30"), ("", "0")])
 def test_a_worker_that_restarted_is_done_after_the_pause(box: Box, before: str, pause: str) -> None:
     done = restarted(box, call=f"{before}\npause_after_restart; echo $SECONDS")
