@@ -111,14 +111,15 @@ def _print(found: Any) -> None:
 
 
 def _on_cluster(act: Callable[..., Any], spec: BaseModel) -> Any:
-    from busbar.kube.client import ApiError, connect
+    from busbar.kube.client import ASK_VERIFY, ApiError, connect
     from busbar.kube.wait import TimedOut
 
     api = connect()
     try:
         return act(api, spec)
     except (ApiError, TimedOut) as error:
-        raise Failed(f"{error} (server {api.server})") from error
+        fix = ASK_VERIFY if isinstance(error, TimedOut) else error.fix
+        raise Failed(f"{error} (server {api.server})", fix) from error
 
 
 def request(model: type[Request]) -> Request:

@@ -252,8 +252,7 @@ def _pci_settings(required: HostRequirements, report: Report) -> Iterator[Findin
     off = [name for name, found in settings.items() if found.get("ATSCtl") == "-"]
     if off and report.virtual_machine not in ("", "none"):
         yield warning(
-            f"ATS is off (ATSCtl: Enable-) on {listed(off)} in a virtual machine ({report.virtual_machine}): "
-            "GPUDirect RDMA is slow",
+            f"ATS is off on {listed(off)} in a VM ({report.virtual_machine}): GPUDirect RDMA is slow",
             "enable ATS of the HCAs on the hypervisor, where ACS is to be looked at too",
         )
 

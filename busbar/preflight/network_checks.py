@@ -119,8 +119,7 @@ def _node_address(host: Host, required: HostRequirements, report: Report) -> Ite
     pods = required.networks["k3s.cluster_cidr"]
     if ipaddress.ip_address(report.node_address).version != ipaddress.ip_network(pods).version:
         yield error(
-            f"its address {report.node_address} and k3s.cluster_cidr {pods} are not of one family (IPv4, "
-            "IPv6): K3s does not start",
+            f"{report.node_address} and k3s.cluster_cidr {pods} are not of one family (IPv4 or IPv6)",
             "list the host by an address of that family, or use networks of the other one",
         )
     elif required.flannel and report.flannel_address not in ("", report.node_address):

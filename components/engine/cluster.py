@@ -10,9 +10,9 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from busbar.components.engine.hosts import owner_mark
-from busbar.finding import Finding
+from busbar.finding import Finding, with_fix
 from busbar.kube import batches
-from busbar.kube.client import Api, ApiError, RestApi
+from busbar.kube.client import ASK_VERIFY, Api, ApiError, RestApi
 from busbar.kube.objects import claim_namespace
 from busbar.kube.wait import TimedOut
 from busbar.manifests import names as namespaces
@@ -153,7 +153,8 @@ async def refuse_changes(kubeconfig: pulumi.Input[str], look: Callable[[RestApi]
     try:
         found = await asyncio.to_thread(batches.answer, str(text), look)
     except (ApiError, TimedOut, ValueError) as error:
-        raise pulumi.RunError(f"the cluster cannot be asked what must not be changed: {error}") from None
+        what = f"the cluster cannot be asked what must not be changed: {error}"
+        raise pulumi.RunError(with_fix(what, ASK_VERIFY)) from None
     if found:
         raise pulumi.RunError("\n".join(map(str, found)))
 

@@ -127,7 +127,11 @@ class _Look:
         expected = {node: int(rails) for node, rails in _EXPECTED.findall(text)}
         if not expected:
             what = "no node is expected to have rails: the cluster's outputs name no usable worker"
-            return [problem(what, "repair the workers, then run `busbar watch refresh STACK`")]
+            return [
+                problem(
+                    what, "repair the workers and update their stack, then run `busbar watch refresh STACK`"
+                )
+            ]
         named: dict[str, set[Port]] = {}
         for node, *port in _NAMED.findall(text):
             named.setdefault(node, set()).add(tuple(port))

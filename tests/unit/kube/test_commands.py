@@ -138,7 +138,8 @@ def test_an_api_that_never_answers_ends_the_command_with_1_and_the_server(cluste
     cluster.failures = [unreachable()] * 1000
     said = failed("set-taints", stdin={"taints": {}})
     assert said.splitlines()[-1].startswith("error: timed out after 300 s: ")
-    assert said.endswith("(server https://10.0.0.1:6443)\n")
+    fix = "see what does not run: busbar verify STACK"
+    assert said.endswith(f"(server https://10.0.0.1:6443). Fix: {fix}\n")
 
 
 def nodes_of(cluster: Cluster) -> list[str]:
