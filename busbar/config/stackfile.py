@@ -530,7 +530,9 @@ def quarantined(path: Path) -> set[str]:
     """The names of hosts that a valid stack file of any project lists with a quarantine."""
     lists = [hosts for each in sections(path) for hosts in (each.get("hosts") or {}).values()]
     hosts = [host for each in lists if isinstance(each, list) for host in each]
-    return {host["name"] for host in hosts if host.get("quarantine")}
+    given = [each.get("hosts_from") for each in sections(path)]
+    listed = {name for each in given if isinstance(each, Mapping) for name in each.get("quarantine") or ()}
+    return {host["name"] for host in hosts if host.get("quarantine")} | listed
 
 
 def kept_hosts(path: Path) -> Path | None:

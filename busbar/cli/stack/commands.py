@@ -139,10 +139,7 @@ def destroy(target: Target, options: Options) -> int:
             )
             s.console.print(plan.render())
         if lost := _unrecorded(state):
-            what = (
-                f"warning: an earlier update was interrupted while it created {lost}. What it made is not in "
-                "the state, and destroy does not remove it"
-            )
+            what = f"warning: an interrupted update created {lost}, which is not in the state and would stay"
             s.say(with_fix(what, Fix(command=("up", target.name), when="first, then destroy")))
         if not options.yes:
             answer = typer.prompt(

@@ -118,6 +118,10 @@ def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path
         "      compute: [{name: gpu-1, quarantine: no power}, {name: gpu-2}]\n  tiny:word: two\n"
     )
     assert stackfile.quarantined(path) == {"gpu-1"}
+    path.write_text(
+        "config:\n  busbar:cluster:\n    hosts_from: {file: hosts.json, quarantine: {gpu-3: no power}}\n"
+    )
+    assert stackfile.quarantined(path) == {"gpu-3"}
     path.write_text("encryptionsalt: v1:abc\n")  # the engine's, of a program without configuration
     assert stackfile.quarantined(path) == set()
     path.unlink()
