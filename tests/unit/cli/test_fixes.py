@@ -133,7 +133,7 @@ def test_every_command_of_pulumi_on_a_stack_names_it() -> None:
 def test_every_section_that_a_sentence_or_a_fix_names_exists() -> None:
     known = pages()
     named = [(words[1], words[2].strip("'")) for words in FIXES.values() if "docs" in words[:1] and words[2:]]
-    named += [found.group("page", "section") for _, text in texts() for found in SECTION.finditer(text)]
+    named += [(found["page"], found["section"]) for _, text in texts() for found in SECTION.finditer(text)]
     assert named
     for page, section in named:
         assert page not in known or f"# {section}\n" in known[page].read_text(), (page, section)
