@@ -221,7 +221,7 @@ def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
         raise RestoreError(
             "\n".join(reasons) + "\nA restore needs every server of the configuration; no changes made. Fix: "
-            "repair them, or take servers that are gone for good out of hosts.servers first"
+            "repair them, or take those gone for good out of hosts.servers, of which an odd number stays"
         )
 
 
