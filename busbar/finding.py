@@ -48,8 +48,8 @@ class Fix:
     def __str__(self) -> str:
         words = [shown(word) if at == 1 else word for at, word in enumerate(self.command)]
         said = ": ".join(filter(None, (self.text, " ".join(("busbar", *words)) if words else "")))
-        after = f"{'' if self.when.startswith((',', ';')) else ' '}{self.when}" if self.when else ""
-        return filled(f"{said}{after}")
+        between = "" if self.when.startswith((",", ";")) else " "
+        return filled(f"{said}{between}{self.when}".rstrip())
 
 
 def with_fix(what: object, fix: Fix | str) -> str:

@@ -28,6 +28,7 @@ _QUOTED_LINES = 3
 _CHUNK_CHARACTERS = 1 << 14
 # The line on stdout that a login shell prints before it runs a script.
 BEGUN = "busbar: begun"
+_REPAIR = "log in as busbar does, and repair what this prints"
 
 Say = Callable[[str], None]
 
@@ -138,25 +139,6 @@ def _find(pattern: str, text: str) -> re.Match[str] | None:
     return re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
 
 
-def _login_failed(host: Host, what: str, printed: _Printed) -> ScriptError:
-    """The error of a login that did not run the script; `what`: how it ended."""
-    found = ((_find(pattern, printed.text), fix) for pattern, fix in _LOGINS.items())
-    fixes = [fix.format(user=host.user, **match.groupdict()) for match, fix in found if match]
-    text = f"the login as {host.user} {what}{printed.quoted}"
-    return ScriptError(text, host.name, fixes[0] if fixes else _by_hand(host))
-
-
-def _by_hand(
-    host: Host, command: str = "id", why: str = "log in as busbar does, and repair what this prints"
-) -> str:
-    return f"{why}: ssh -p {host.port} {host.user}@{host.address} {command}"
-
-
-def _hanging(host: Host) -> str:
-    why = "see what hangs in a driver or on a dead mount, and repair that or reboot"
-    return _by_hand(host, '"ps -eo stat,pid,args | grep ^D"', why)
-
-
 _ANSWERS = (
     asyncssh.PermissionDenied,
     asyncssh.KeyExchangeFailed,
@@ -214,8 +196,11 @@ class Hosts:
     `connected`: name of a host -> the local time (epoch, seconds) of its last connection.
     """
 
-    def __init__(self, keys: ssh.Keys, tunnel: asyncssh.SSHClientConnection | None, say: Say) -> None:
+    def __init__(
+        self, login: Login, keys: ssh.Keys, tunnel: asyncssh.SSHClientConnection | None, say: Say
+    ) -> None:
         self._keys, self._tunnel, self._say = keys, tunnel, say
+        self._jump = f"-J {via.user}@{via.address}:{via.port} " if (via := login.bastion) else ""
         self.connected: dict[str, float] = {}
 
     @classmethod
@@ -231,7 +216,7 @@ class Hosts:
                 assert login.bastion is not None  # without one nothing is dialled
                 finding = ssh.connection_finding(login.bastion, error)
                 raise ScriptError(finding.what, "bastion", finding.fix) from None
-            yield cls(keys, tunnel, say)
+            yield cls(login, keys, tunnel, say)
 
     async def run(
         self,
@@ -256,17 +241,19 @@ class Hosts:
                 await printed.read(process)
                 done = await process.wait()
         except _Asks:
-            raise _login_failed(host, "asks something, and nobody answers", printed) from None
+            raise self._login_failed(host, "asks something, and nobody answers", printed) from None
         except TimeoutError:
             what = f"{script} timed out after {seconds} s{printed.quoted}"
-            raise ScriptError(what, host.name, _hanging(host) if printed.begun else _by_hand(host)) from None
+            raise ScriptError(
+                what, host.name, self._hanging(host) if printed.begun else self._by_hand(host)
+            ) from None
         except (OSError, asyncssh.Error) as error:
             self._check_bastion(host, error)
             what = f"connection lost during {script}: {error}"
-            raise ScriptError(what, host.name, _by_hand(host)) from None
+            raise ScriptError(what, host.name, self._by_hand(host)) from None
         if done.exit_status != 0:
             if not printed.begun or (host.user != "root" and _find(_SUDO, printed.text)):
-                raise _login_failed(host, f"ends with exit status {done.exit_status}", printed)
+                raise self._login_failed(host, f"ends with exit status {done.exit_status}", printed)
             reason = [f"exit status {done.exit_status}{printed.quoted}", *printed.stderr][-1]
             reason = reason.removeprefix(f"busbar: {host.name}: ")
             raise ScriptError(f"{script} failed: {filled(reason)}", host.name)
@@ -274,9 +261,9 @@ class Hosts:
             return script_result("\n".join(printed.stdout))
         except ValueError:
             if not printed.begun:
-                raise _login_failed(host, "does not run the script", printed) from None
+                raise self._login_failed(host, "does not run the script", printed) from None
             what = f"{script} exited 0 without a facts line{printed.quoted}"
-            raise ScriptError(what, host.name, _by_hand(host)) from None
+            raise ScriptError(what, host.name, self._by_hand(host)) from None
 
     async def start(
         self, host: Host, script: str, values: Mapping[str, str], *, fact: str, seconds: int
@@ -299,6 +286,19 @@ class Hosts:
             reason = str(error) or f"no facts after {FACTS_SECONDS} s"
         connection.close()
         raise ScriptError(f"{script} failed: {reason}", host.name)
+
+    def _login_failed(self, host: Host, what: str, printed: _Printed) -> ScriptError:
+        """The error of a login that did not run the script; `what`: how it ended."""
+        found = ((_find(pattern, printed.text), fix) for pattern, fix in _LOGINS.items())
+        fixes = [fix.format(user=host.user, **match.groupdict()) for match, fix in found if match]
+        text = f"the login as {host.user} {what}{printed.quoted}"
+        return ScriptError(text, host.name, fixes[0] if fixes else self._by_hand(host))
+
+    def _by_hand(self, host: Host, command: str = "id", why: str = _REPAIR) -> str:
+        return f"{why}: ssh {self._jump}-p {host.port} {host.user}@{host.address} {command}"
+
+    def _hanging(self, host: Host) -> str:
+        return self._by_hand(host, '"ps -eo stat,pid,args | grep ^D"', "see what hangs; repair or reboot")
 
     def _check_bastion(self, host: Host, error: Exception) -> None:
         """Raise ScriptError if the bastion is the reason why the host cannot be reached."""

@@ -146,3 +146,19 @@ def test_a_bastion_that_is_lost_is_named_in_place_of_the_host() -> None:
 
     with pytest.raises(ScriptError, match="worker-1: not reached: the connection to the bastion was lost"):
         asyncio.run(run())
+
+
+def test_a_login_behind_a_bastion_is_tried_by_hand_through_it() -> None:
+    class Jump(asyncssh.SSHServer):
+        def connection_requested(self, *_: Any) -> bool:
+            return True
+
+    async def run() -> None:
+        async with machine(kind=Jump) as jump, machine(lambda process: process.exit(3), begins=False) as port:
+            place = Bastion(address="127.0.0.1", user="root", port=jump, host_key=public(HOST))
+            async with Hosts.open(login().model_copy(update={"bastion": place})) as hosts:
+                with pytest.raises(ScriptError) as error:
+                    await hosts.run(at(port, "worker-1", "worker"), "preflight", {}, seconds=3)
+        assert f": ssh -J root@127.0.0.1:{jump} -p {port} root@127.0.0.1 id" in str(error.value)
+
+    asyncio.run(run())
