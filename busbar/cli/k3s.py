@@ -84,7 +84,8 @@ def keepers(path: Path) -> tuple[Login, Sequence[Host]]:
 def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
     inventory, worker, api = _worker(path, host)
     stack = stackfile.stack_of(path)
-    fix = Fix("run the same command again, or", ("uncordon", stack, host))
+    again = "run it again" if end_jobs else "run it again, with --end-jobs to end jobs too"
+    fix = Fix(f"{again}; or", ("uncordon", stack, host))
     stays = f"; {host} stays cordoned"
     with when_interrupted(with_fix(stays, fix)):
         try:

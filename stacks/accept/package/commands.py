@@ -306,7 +306,7 @@ def _options(
     except OSError as error:
         raise Misuse(f"{cabling}: {error.strerror}") from None
     except (UnicodeDecodeError, Untrusted) as error:
-        raise Misuse(f"{cabling}: {error}. Fix: busbar accept cabling STACK prints such a file") from None
+        raise Misuse(f"{cabling}: {error}", "busbar accept cabling STACK prints such a file") from None
     path = str(training.resolve()) if training else None
     given = {"storage": storage, "training": path, "dcgm-image": dcgm_image, "cabling": design}
     return {name: value for name, value in given.items() if value}

@@ -71,7 +71,10 @@ def test_a_drain_waits_for_the_job_goes_on_when_called_again_and_is_undone(call:
     assert first.exit_code == 1, first.output
     said = " ".join(first.output.split())
     assert "error: drain of gpu-1 timed out after 240 s: remaining pods: default/train (of a job); " in said
-    assert "gpu-1 stays cordoned. Fix: " in said
+    assert (
+        "gpu-1 stays cordoned. Fix: run it again, with --end-jobs to end jobs too; or: busbar uncordon"
+        in said
+    )
     again = call("drain", "prod", "gpu-1", "--reason", "driver 580")
     assert again.exit_code == 0, again.output
     assert again.stdout == "gpu-1 is drained; when its repair is done: busbar uncordon prod gpu-1\n"
