@@ -284,7 +284,7 @@ def test_a_run_is_continued_with_its_own_criteria_and_options_only(
     changed = stack / "changed"
     changed.write_text(kept[option].read_text().replace(before, after) if option in kept else "")
     done = site(option, str(changed) if option in kept else after)
-    assert (done.exit_code, f"began with {other}. Fix: remove" in done.stderr) == (64, True)
+    assert (done.exit_code, f"began with {other}. Fix: move" in done.stderr) == (64, True)
 
 
 def test_a_stage_without_a_row_is_not_run(site: Any, tmp_path: Path) -> None:
