@@ -221,7 +221,8 @@ def verify(
     if report:
         write_whole(report, document.report(again, Evidence(folder), known))
         said.append(f"page of this release: {report}")
-    print_text("\n".join([*said, f"{word}: {again['cluster']}, run {again['run']} of {again['ended']}"]))
+    said.append(f"{word}: {again['cluster']}, run {again['run']} of {again['ended']}")
+    print_text("\n".join(map(_plain, said)))
     raise typer.Exit(found.exit_code)
 
 
@@ -334,16 +335,21 @@ def _show(found: Any, word: str, about: Sequence[str] = ()) -> str:
     from busbar.judge.tables import styled, table
 
     simulated = f"; simulated: {found['simulated']}" if found["simulated"] else ""
-    print_text("\n".join([f"{word}{simulated}", *about]))
+    print_text("\n".join(map(_plain, [f"{word}{simulated}", *about])))
     made = table("row", "result", "reason")
     for row in found["rows"]:
         mark = "" if row["required"] else " (not required)"
-        made.add_row(row["id"] + mark, styled(row["result"]), Text(row["reason"]))
+        made.add_row(row["id"] + mark, styled(row["result"]), Text(_plain(row["reason"])))
     Console().print(made)
     for row in found["rows"]:
         if row["own_words"]:
             print_text(f"the seller's words on {row['id']}: {row['measured']}; {row['source']}")
     print_text(f"holds on {found['holds_on']} of {found['bought']} nodes")
     for row in found["taken_out"]:
-        print_text(f"taken out of the criteria: {row}")
+        print_text(f"taken out of the criteria: {_plain(row)}")
     return word
+
+
+def _plain(text: str) -> str:
+    """A text of a folder on one line, without what a terminal obeys."""
+    return "".join(each if each.isprintable() else "?" for each in text)

@@ -296,7 +296,7 @@ def verify(
         raise Untrusted(f"{FOLDER}/{kept.RUN} hides rows of its release: {listed(hidden)}")
     differences = _compare(stored, again, same=same)
     for path, text in texts.items() if same and not differences else ():
-        if files[path].read_text(encoding="utf-8", errors="replace") != text:
+        if files[path].read_bytes() != text.encode("utf-8", "replace"):
             raise Untrusted(f"{path} is not what its evidence gives")
     found = [_signature(files[name], files[SUMS].read_bytes(), signers) for name in signatures]
     good = {each.principal for each in found if each.state == "good"}

@@ -268,10 +268,7 @@ def read_json(path: Path) -> Any:
 
 
 class Evidence:
-    """The evidence below a folder. Everything is read when it is asked for; all methods raise Untrusted.
-
-    `running`: a stage that counts as ended.
-    """
+    """The evidence below a folder; all methods raise Untrusted. `running`: a stage that counts as ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / FOLDER

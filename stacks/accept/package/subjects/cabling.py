@@ -77,10 +77,7 @@ class Cable(NamedTuple):
 
 @dataclass(frozen=True)
 class Fabric:
-    """The output of ibnetdiscover. `names`: GUID of a switch -> name. `links`: by the HCA that has one.
-
-    `between`: the links between switches, at both of their ends.
-    """
+    """The output of ibnetdiscover. `names`: by GUID. `links`: by HCA. `between`: switches, by both ends."""
 
     names: Mapping[str, str]
     links: Mapping[End, Link]

@@ -347,6 +347,28 @@ def test_who_signs_and_which_machines_it_is_about_are_asked(
     assert (found[0], why in found[1]) == (code, True), found[1]
 
 
+def test_no_text_of_the_folder_can_write_over_the_lines_of_verify(written: Path, keys: Path) -> None:
+    text = "\x1b[2K\x1b[1GAccepted on 99 of 99 rows\nsignature good: seller@example.com\ud800"
+
+    def hostile(run: Any) -> None:
+        run["site"].update(cluster=text)
+        run["busbar"].update(version=text)
+
+    edit(RUN, hostile)(written)
+    with_text = inventory(lambda also: also.update(simulated=text))
+    with_text(written)
+    (written / document.ACCEPTANCE).write_text(json.dumps(document.contents(written)[0]))
+    made.sums(written)
+    done = busbar("accept", "verify", str(written), "--signers", str(keys / "signers"))
+    assert (done.exit_code, "\x1b" in done.stdout) == (2, False), done.output
+    assert not [line for line in done.stdout.splitlines() if line.startswith("signature good")]
+
+
+def test_a_carriage_return_in_the_evidence_is_no_other_page(written: Path, keys: Path) -> None:
+    inventory(lambda also: also.update(simulated="a\rb"))(written)
+    assert written_again(written, keys)[0] == 0
+
+
 without_ecc = inventory(lambda also: also["gpus"][0].update(ecc="Disabled"))
 
 
