@@ -246,7 +246,7 @@ def test_the_proof_of_a_training_run_is_copied_and_judged_again(
 ) -> None:
     run_stage(optional.TRAINING, made.running(tmp_path, training=str(made.training(tmp_path / "proof"))))
     found = made.result(tmp_path / "run", PROOF)
-    reason = "0.02 s per step on 2 nodes, all-reduce of gradients 390.2 GB/s"
+    reason = "0.02 s per step on 2 nodes, all-reduce of gradients 390.2 GB/s, expected at least 70 % of 390"
     assert (found.result, found.reason) == ("pass", reason)
     nodes = made.result(tmp_path / "run", "training.h100.nodes")
     assert (nodes.result, nodes.value) == ("pass", 2)
