@@ -165,6 +165,8 @@ def render(
                 yield from _expected(node, pool, launch)
     for pool, result in sorted(spec.results.items()):
         yield from _measured(pool, result, floors.get(pool))
+    for pool in sorted(spec.pools.keys() - spec.results.keys()):
+        yield Sample("busbar_nccl_passed", {"pool": pool}, 0)
 
 
 def _rails(node: str, pool: str, launch: PoolLaunch) -> Iterator[Sample]:

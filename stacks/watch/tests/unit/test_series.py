@@ -91,6 +91,11 @@ def test_a_pool_that_did_not_pass_says_so_and_has_no_value_it_was_not_measured_w
         assert "busbar_nccl_floor_gbps" not in samples
 
 
+def test_a_pool_that_was_never_measured_has_not_passed() -> None:
+    unmeasured = spec().model_copy(update={"results": {}})
+    assert 'busbar_nccl_passed{pool="h100"} 0' in map(str, render(unmeasured, {}, {}, NOW))
+
+
 def test_the_age_of_a_measurement_is_limited_only_where_it_is_configured() -> None:
     assert "busbar_nccl_max_age_seconds 3600" in lines(max_age_hours=1)
     assert "busbar_gpu_hung_power_fraction 0.4" in lines(hung_power_fraction=0.4)
