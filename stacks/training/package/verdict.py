@@ -268,6 +268,11 @@ def recovery(run: Run) -> Check:
     for start in run.starts[1:]:
         if problem := _other_state(start, run.written, run.want) or _other_losses(start, run.killed):
             return problem
+    # Ranks may fail, and start again, because others start again; not once all have repeated their steps.
+    for start in run.starts[1:-1]:
+        if start.steps and start.steps[-1].step > run.killed.steps[-1].step:
+            reason = f"the ranks failed again after step {start.steps[-1].step}, without a kill"
+            return failed("recovery.failed_again", reason)
     resumed = f"after the kill the run resumed from step {run.written.step}"
     return passed("recovery.resumed", f"{resumed}, and repeated its steps with the same loss")
 

@@ -122,6 +122,8 @@ FAILS: list[tuple[str, Case]] = [
         "recovery.other_checkpoint",
         lambda: resumed(*second()[: len(starts()) + 2], *changed(second(), "resume", step=14)),
     ),
+    # Ranks that fail long after the kill do so for a reason of their own.
+    ("recovery.failed_again", lambda: resumed(*second()[: len(starts()) + 7], *second())),
     # The state of another step: the loss jumps, or is only nearly the same.
     ("recovery.other_loss", lambda: resumed(*changed(second(), "step", loss=2.0))),
     ("recovery.other_loss", lambda: resumed(*changed(second(), "step", loss=first()[-3]["loss"] * 1.01))),
