@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from busbar.judge.nccl.log.reader import LogReader, ParsedLog
 from busbar.judge.nccl.log.source import Source
@@ -29,6 +29,15 @@ Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it has characters that a terminal obeys")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_printable)]
+
+
 class Record(BaseModel):
     """Base of all records: exactly the fields that the program prints."""
 
@@ -44,16 +53,16 @@ class Start(Record):
     world_size: Annotated[int, Field(ge=1)]
     gradient_bytes: Annotated[int, Field(ge=1)]
     steps: Annotated[int, Field(ge=1)]
-    torch: str
+    torch: Text
 
 
 class Host(Record):
     """The ranks of one pod: `ranks` of them, from `first_rank` on. `node` is empty outside of a cluster."""
 
     busbar_training: Literal["host"]
-    node: str
-    pod: str
-    device: str
+    node: Text
+    pod: Text
+    device: Text
     first_rank: Count
     ranks: Annotated[int, Field(ge=1)]
 
@@ -63,8 +72,8 @@ class Resume(Record):
 
     busbar_training: Literal["resume"]
     step: Count
-    sha256: str
-    files: dict[str, Count]
+    sha256: Text
+    files: dict[Text, Count]
 
 
 class Step(Record):
@@ -75,9 +84,9 @@ class Step(Record):
 
     busbar_training: Literal["step"]
     step: Count
-    loss: float | str
+    loss: float | Text
     distinct_losses: Count
-    gradients: dict[str, Count]
+    gradients: dict[Text, Count]
 
 
 class Checkpoint(Record):
@@ -87,7 +96,7 @@ class Checkpoint(Record):
     step: Count
     bytes: Count
     seconds: Seconds
-    sha256: str
+    sha256: Text
 
 
 class Kill(Record):
@@ -113,7 +122,7 @@ class End(Record):
 
     busbar_training: Literal["end"]
     step: Count
-    parameters: dict[str, Count]
+    parameters: dict[Text, Count]
 
 
 AnyRecord = Annotated[

@@ -142,6 +142,8 @@ UNKNOWN: list[tuple[str, Case]] = [
     ("log.no_run", lambda: verdict([])),
     ("log.other_schema", lambda: wrong("start", 1, schema=9)),
     ("log.damaged", lambda: verdict([*run(), record("end", step=STEPS, parameters={"aa": WORLD})])),
+    # A terminal would obey it.
+    ("log.damaged", lambda: wrong("host", 1, device="NVIDIA H100\x1b[2K\rPASS")),
     ("ranks.wrong_count", lambda: verdict([])),
     ("fabric.no_messages", lambda: verdict(nccl=None)),
     ("fabric.not_all_up", lambda: verdict(nccl=RDMA.model_copy(update={"communicator": False}))),
