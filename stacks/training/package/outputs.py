@@ -170,12 +170,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("expected", _time, "expected_allreduce_seconds"),
     ("busbw", gbps, "busbw_gbps"),
     ("of measured", lambda part, of: f"{share(part)} of {gbps(of)}", "busbw_fraction", "measured_busbw_gbps"),
-    (
-        "checkpoint",
-        lambda n, took: f"{size(int(n))} in {_time(took)}",
-        "checkpoint_bytes",
-        "checkpoint_seconds",
-    ),
+    ("checkpoint", lambda n, s: f"{size(int(n))} in {_time(s)}", "checkpoint_bytes", "checkpoint_seconds"),
     ("torch", str, "torch"),
 )
 

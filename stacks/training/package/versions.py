@@ -22,7 +22,7 @@ RKE2_CHARTS: Final = "https://rke2-charts.rancher.io"
 
 # The release whose manifests charts/training-operator-<version>.tgz has, and the sha256 of that archive.
 TRAINING_OPERATOR: Final = "1.9.4"
-TRAINING_OPERATOR_SHA256: Final = "a666a26d8c7a0b5181ff30d61b06a4a7b4646802b3e836abf28259cd7411b241"
+TRAINING_OPERATOR_SHA256: Final = "96f6267c103bb056983d3ab451bfe1b41635479b1fab6afda7253e6b2b3b7114"
 # Its tags are commits: this is v1.9.4 (kubeflow/training-operator, manifests/overlays/standalone).
 TRAINING_OPERATOR_IMAGE: Final = "ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489"
 # The operator's own default (pkg/config/config.go).

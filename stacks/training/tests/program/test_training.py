@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import yaml
 
 from busbar.collect.spec import GRACE_SECONDS
 from busbar.components.engine import helm
@@ -28,6 +29,7 @@ RAIL = {
     "resource": "nvidia.com/hostdev",
     "subnet": "192.168.20.0/24",
 }
+HELM_VALUES = yaml.safe_load((ROOT / "helm_values" / "gpu-operator.yaml").read_text())
 PASSED = json.dumps(summarize(verdict()))
 
 
@@ -146,7 +148,10 @@ def test_trainer_is_a_release_that_is_awaited_and_every_pool_has_its_runtimes_af
         "oci://ghcr.io/kubeflow/charts/kubeflow-trainer", "2.3.0",
     )  # fmt: skip
     assert release.inputs["skipAwait"] is False
-    assert release.inputs["values"]["runtimes"] == {"defaultEnabled": False}
+    values = release.inputs["values"]
+    assert values["runtimes"] == {"defaultEnabled": False}
+    of_servers = HELM_VALUES["operator"]["tolerations"]  # where all workers have taints
+    assert values["manager"]["tolerations"] == values["jobset"]["controller"]["tolerations"] == of_servers
     names = ["busbar-torch-a", "busbar-torch-b", "busbar-deepspeed-b"]
     assert sorted(each.inputs["metadata"]["name"] for each in run.of_type(RUNTIME)) == sorted(names)
     assert all(run.waits_for(runtime, release) for runtime in run.of_type(RUNTIME))

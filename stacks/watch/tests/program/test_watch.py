@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from stacks.watch.capability import CAPABILITY
 from stacks.watch.tests.support import EXISTING, INSTALL, configured, outputs
-from tests.program.harness import LOCAL, RELEASE, Run
+from tests.program.harness import LOCAL, RELEASE, ROOT, Run
 from tests.program.on_cluster import NAMESPACE, PASSWORD, created, run_on_cluster
 
 DAEMON_SET = "kubernetes:apps/v1:DaemonSet"
@@ -76,8 +77,15 @@ def test_after_the_survey_crds_are_installed_before_prometheus_and_that_before_i
     crds, stack = run.named("prometheus-crds-release"), run.named("prometheus-release")
     assert (crds.inputs["chart"], crds.inputs["version"]) == ("prometheus-operator-crds", "31.0.1")
     assert (stack.inputs["chart"], stack.inputs["version"]) == ("kube-prometheus-stack", "88.5.3")
-    exporter = stack.inputs["values"]["prometheus-node-exporter"]
+    values = stack.inputs["values"]
+    exporter = values["prometheus-node-exporter"]
     assert exporter["tolerations"] == [{"operator": "Exists"}], "for NoExecute too"
+    operator, [of_metrics] = values["prometheusOperator"], run.of_type(DEPLOYMENT)
+    elsewhere = [operator, operator["admissionWebhooks"]["patch"], values["prometheus"]["prometheusSpec"]]
+    elsewhere += [values["alertmanager"]["alertmanagerSpec"], values["grafana"], values["kube-state-metrics"]]
+    elsewhere.append(of_metrics.inputs["spec"]["template"]["spec"])
+    of_servers = yaml.safe_load((ROOT / "helm_values" / "gpu-operator.yaml").read_text())["operator"]
+    assert [each.get("tolerations") for each in elsewhere] == [of_servers["tolerations"]] * len(elsewhere)
     assert run.waits_for(stack, crds)
     for each in [*run.of_type(MONITOR), *run.of_type(RULE)]:
         assert run.waits_for(each, stack), each.name

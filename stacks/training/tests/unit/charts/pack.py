@@ -113,7 +113,8 @@ def manifests(load: Callable[[str], Any]) -> Iterator[dict[str, Any]]:
     deployment = _in_namespace(load(f"{base}/deployment.yaml"))
     pod = deployment["spec"]["template"]["spec"]
     # It runs on any server, and needs no worker.
-    pod["tolerations"] = [{"operator": "Exists", "key": "node-role.kubernetes.io/control-plane"}]
+    taints = ("node-role.kubernetes.io/control-plane", "CriticalAddonsOnly")
+    pod["tolerations"] = [{"operator": "Exists", "key": key} for key in taints]
     [container] = pod["containers"]
     container["image"] = "{{ .Values.image }}"
     # Without a kind the controller serves all, also MPIJob v1.

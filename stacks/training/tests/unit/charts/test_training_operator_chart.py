@@ -47,3 +47,12 @@ def test_it_has_the_crd_of_pytorch_jobs_and_never_that_of_the_mpi_operator() -> 
         {(each["kind"], each["metadata"]["name"]) for each in made} for made in (operator(), of_the_core)
     )
     assert not ours & theirs
+
+
+def test_it_runs_on_tainted_servers_where_all_workers_have_taints_too() -> None:
+    [deployment] = of_kind(operator(), "Deployment")
+    tolerated = deployment["spec"]["template"]["spec"]["tolerations"]
+    assert {each["key"] for each in tolerated} == {
+        "node-role.kubernetes.io/control-plane", "CriticalAddonsOnly",
+    }  # fmt: skip
+    assert {each["operator"] for each in tolerated} == {"Exists"}
