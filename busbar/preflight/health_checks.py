@@ -14,6 +14,8 @@ from busbar.preflight.report import Health, PcieLink, Report
 from busbar.preflight.spec import HostRequirements
 
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<gpu>[0-9a-fA-F:.]+)\): (?P<number>\d+)")
+# Xid 154: what the driver asks for since 570, whatever the cause. The report has the last one of each GPU.
+_RECOVERY = re.compile(r"recovery action changed from .* to 0x(?P<code>\w+) \((?P<action>.*)\)")
 # docs.nvidia.com/deploy/xid-errors: the GPU has to be reset, or is broken.
 FATAL_XIDS = {
     48: "a double bit ECC error",
@@ -64,22 +66,22 @@ def _unreadable(health: Health) -> Iterator[Finding]:
         "nvidia-smi --query-remapped-rows": health.remapped_rows,
         "nvidia-smi nvlink -e": health.nvlink,
     }
-    failed = [command for command, printed in commands.items() if printed is None]
-    if failed:
+    if failed := [command for command, printed in commands.items() if printed is None]:
         yield warning(
             f"errors of GPUs were not read, this failed: {'; '.join(failed)}", "run it by hand on the host"
         )
 
 
 def _xids(health: Health) -> Iterator[Finding]:
-    found = {(int(m["number"]), m["gpu"]) for line in health.xids or () if (m := XID.search(line))}
-    for number, gpu in sorted(found):
-        if number in XIDS_OF_PROGRAMS:
+    found = {(int(m["number"]), m["gpu"]): line for line in health.xids or () if (m := XID.search(line))}
+    for (number, gpu), line in sorted(found.items()):
+        asked = _RECOVERY.search(line)
+        if number in XIDS_OF_PROGRAMS or (asked and asked["code"] == "0"):
             continue
         what = f"Xid {number} of GPU {gpu} in the kernel's log of this boot"
-        if number in FATAL_XIDS:
+        if why := f"the driver asks for: {asked['action']}" if asked else FATAL_XIDS.get(number):
             fix = "reboot the host; if it comes again, have the GPU replaced (journalctl -k -b | grep Xid)"
-            yield error(f"{what}: {FATAL_XIDS[number]}", fix)
+            yield error(f"{what}: {why}", fix)
         else:
             yield warning(what, "see docs.nvidia.com/deploy/xid-errors for what it means")
 
@@ -114,11 +116,10 @@ def _nvlink(health: Health) -> Iterator[Finding]:
 def _links(health: Health) -> Iterator[Finding]:
     for link in health.links:
         if link.width != link.max_width:
+            ask = f"lspci -vv -s {link.name}" if _is_gpu(link) else f"mlxlink -d {link.name} --port_type PCIE"
             yield warning(
                 f"the PCIe link of {link.name} has {link.width} lanes of {link.max_width}",
-                f"reseat the card; a slot that has no more: lspci -vv -s {link.name}"
-                if _is_gpu(link)
-                else f"reseat the card; a slot that has no more: mlxlink -d {link.name} --port_type PCIE",
+                f"reseat the card; a slot that has no more: {ask}",
             )
         elif link.speed != link.max_speed and not _is_gpu(link):  # an idle GPU lowers it
             yield warning(

@@ -34,6 +34,26 @@ def test_an_xid_after_which_a_gpu_must_be_reset_is_an_error(number: int) -> None
     assert what.startswith(f"Xid {number} of GPU 0000:1b:00 in the kernel's log of this boot: ")
 
 
+ACTION = "NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from"
+NVLINK = "NVRM: Xid (PCI:0000:1b:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)"
+
+
+@pytest.mark.parametrize(
+    ("changed", "asked"),
+    [
+        ("0x0 (None) to 0x1 (GPU Reset Required)", "GPU Reset Required"),
+        ("0x0 (None) to 0x2 (OS Reboot)", "OS Reboot"),
+        ("0x1 (GPU Reset Required) to 0x0 (None)", ""),
+    ],
+)
+def test_a_gpu_that_its_driver_wants_to_be_reset_is_an_error_whatever_the_cause(
+    changed: str, asked: str
+) -> None:
+    what = "Xid {} of GPU 0000:1b:00 in the kernel's log of this boot"
+    errors = [("error", f"{what.format(154)}: the driver asks for: {asked}")] if asked else []
+    assert found(xids=[NVLINK, f"{ACTION} {changed}"]) == [("warning", what.format(149)), *errors]
+
+
 def test_an_xid_of_a_user_s_program_is_none_of_the_hardware() -> None:
     assert found(xids=[xid(number) for number in (13, 31, 43, 45)]) == []
 
