@@ -177,13 +177,13 @@ def create_recovery_hooks(
     installation and each upgrade.
     """
 
-    def before(change: str, step: Callable[[Api, str, str], str | None]) -> list[pulumi.ResourceHook]:
+    def before(change: str, step: Callable[[Api, str, str], str | None]) -> pulumi.ResourceHook:
         async def prepare(_: pulumi.ResourceHookArgs) -> None:
             if before_change:
                 await run_on_cluster(kubeconfig, before_change)
             await run_on_cluster(kubeconfig, lambda api: step(api, release, namespace))
 
-        return [pulumi.ResourceHook(f"{name}-before-{change}", prepare)]
+        return pulumi.ResourceHook(f"{name}-before-{change}", prepare)
 
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:
         """Ask for another attempt where Helm came to an API server that did not know of a CRD yet."""
@@ -195,8 +195,8 @@ def create_recovery_hooks(
         return await asyncio.to_thread(releases.await_kinds, connect, kinds, SystemClock())
 
     return pulumi.ResourceHookBinding(
-        before_create=before("create", releases.before_install),
-        before_update=before("update", releases.before_upgrade),
+        before_create=[before("create", releases.before_install)],
+        before_update=[before("update", releases.before_upgrade)],
         on_error=[pulumi.ErrorHook(f"{name}-on-error", on_error)],
     )
 
