@@ -584,6 +584,10 @@ def _of_k3s(cluster: Cluster) -> Iterator[Finding]:
         text = "none: no Node becomes Ready without another CNI plugin"
         fix = "use vxlan, unless the servers have the manifest of one"
         yield Finding(("k3s", "flannel_backend"), text, fix)
+    if cluster.k3s.snapshots.s3 and not cluster.k3s.snapshots.s3.folder:
+        # K3s counts all whose names begin with etcd-snapshot (k3s-io/k3s pkg/etcd/s3/s3.go).
+        text = "missing: another cluster with this bucket and no folder deletes the snapshots of this one"
+        yield Finding(("k3s", "snapshots", "s3", "folder"), text, "set it to a name of this cluster")
     for index, name in enumerate(cluster.k3s.disable):
         where = ("k3s", "disable", index)
         if name == "coredns":

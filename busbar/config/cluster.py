@@ -645,7 +645,7 @@ class S3(ConfigModel):
     region: BucketRegion = "us-east-1"
     """Region of the bucket."""
     folder: BucketFolder | None = None
-    """Folder inside the bucket."""
+    """Folder inside the bucket, for this cluster alone: K3s deletes the oldest snapshots there."""
 
 
 class Snapshots(ConfigModel):

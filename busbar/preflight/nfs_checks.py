@@ -43,10 +43,8 @@ def check_server(required: NfsRequirements, report: Report, section: str = "nfs_
 def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Iterator[Finding]:
     where = required.folder
     if folder.kind == "link":
-        yield error(
-            f"{where} is reached through a symbolic link, which may lead to files of the system",
-            f"set {section}.folder to where it leads (readlink -f)",
-        )
+        what = f"{where} is reached through a symbolic link, which may lead to files of the system"
+        yield error(what, f"set {section}.folder to where it leads (readlink -f)")
     elif folder.kind == "other":
         yield error(f"{where} is not a folder", f"set {section}.folder to another one")
     if folder.foreign_exports:
@@ -63,10 +61,8 @@ def _folder(required: NfsRequirements, folder: NfsFolder, section: str) -> Itera
     if folder.free_bytes < required.min_free_gb * 1e9:
         # Checkpoints fill the folder later, and that must not block updates of the cluster.
         finding = warning if folder.managed else error
-        yield finding(
-            f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB",
-            f"free some space, mount a larger disk there, or lower {section}.min_free_gb",
-        )
+        what = f"{folder.free_bytes / 1e9:.1f} GB free for {where}, expected {required.min_free_gb} GB"
+        yield finding(what, f"free some space, mount a larger disk there, or lower {section}.min_free_gb")
     if required.squash != "none" and folder.kind == "folder" and not folder.writable:
         who = "pods" if required.squash == "all" else "pods that run as root"
         yield warning(

@@ -52,7 +52,8 @@ def findings(data: Any, **options: Any) -> list[str]:
 
 def noted(data: Any, start: str = "") -> list[str]:
     """The warnings that begin so."""
-    return [text for text in map(str, warnings(load(data))) if text.startswith(start)]
+    cluster = load(data, secret_keys=("s3AccessKey", "s3SecretKey"))
+    return [text for text in map(str, warnings(cluster)) if text.startswith(start)]
 
 
 def assert_said(text: str, phrases: str) -> None:

@@ -380,6 +380,8 @@ NOTES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"k3s.disable": ["traefik", "coredns"]}, ONE, "k3s.disable[1]: without coredns the launcher of the"),
     ({"k3s.disable": ["traefik", "our-storage"]}, ONE, "k3s.disable[1]: 'our-storage' is not a component"),
     ({"k3s.flannel_backend": "none"}, ONE, "k3s.flannel_backend: none: no Node becomes Ready"),
+    (BUCKET, ONE, "k3s.snapshots.s3.folder: missing: another cluster with this bucket ... Fix: set it to"),
+    (BUCKET | {"k3s.snapshots.s3.folder": "prod"}, ONE, "k3s.snapshots.s3.folder"),
     *(({path: image}, ONE, f"{path}: {image!r} {IMAGE}") for path in IMAGES
       for image in ("r.example:5000/nccl-tests", "nccl-tests:latest")),
     *(({path: image}, ONE, path) for path in IMAGES
