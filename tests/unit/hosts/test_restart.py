@@ -112,15 +112,11 @@ def test_a_worker_gets_no_other_name_under_jobs_of_its_former_one(
     box: Box, name: str, running: str, pods: str, status: int
 ) -> None:
     box.write("etc/config.yaml", "node-name: worker-1\n")
-    parts = ("k3s_refuse_other_role", "k3s_node_address", "record_preexisting_files", "k3s_download")
-    parts += (
-        "restart_after_drift",
-        "k3s_record_machine",
-        "record_applied_hash",
-        "k3s_version",
-        "with_rotations",
+    others = (
+        "k3s_refuse_other_role k3s_node_address record_preexisting_files k3s_download restart_after_drift"
     )
-    install = "".join(f"{part}() {{ :; }}; " for part in ("systemctl", *parts)) + "install_agent"
+    others += " systemctl with_rotations k3s_record_machine record_applied_hash k3s_version"
+    install = "".join(f"{part}() {{ :; }}; " for part in others.split()) + "install_agent"
     done = restarted(box, pods, install, NODE_NAME=name, RUNNING_JOBS=running)
     assert done.returncode == status, done.stderr
     assert box.has("state/owner") is not bool(status), "nothing was changed"
