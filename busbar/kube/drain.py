@@ -5,7 +5,7 @@ After `busbar drain` the Node stays cordoned, also where pods remain. An update 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,11 +19,13 @@ from busbar.finding import STACK, Fix
 from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.gpus import HOSTNAME_LABEL
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, SILENT, Node
 from busbar.kube.objects import find
 from busbar.kube.pods import is_of_job, owners
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.models import StrictModel
+from busbar.text import listed
 
 # Pods of these owners stay with their Node.
 _STAY = frozenset({"DaemonSet", "Node"})
@@ -275,6 +277,7 @@ def changed(
     )
 
 
+VOLUMES = "/api/v1/persistentvolumes"
 READ_SECONDS = 60.0
 DRAIN_SECONDS = 300.0
 DELETE_SECONDS = 60.0
@@ -290,7 +293,7 @@ class StaleNodesSpec(StrictModel):
 
 
 class NodesRemain(Failed):
-    """Nodes that could not be deleted; the text names them and what the API said."""
+    """Nodes that could not be deleted; the text names them and why."""
 
 
 def remove_stale_nodes(
@@ -302,14 +305,20 @@ def remove_stale_nodes(
     whose machine died meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read),
     and NodesRemain after all others are gone. On SIGTERM, the Nodes that are not deleted are uncordoned.
     """
-    found, silent = wait_until(
-        lambda: (nodes.read(api), nodes.silent(api)),
+    found, silent, claims = wait_until(
+        lambda: (nodes.read(api), nodes.silent(api), _local_claims(api)),
         Deadline(clock, READ_SECONDS),
         poll_seconds=POLL_SECONDS,
         progress=progress,
     )
     machines = Counter(node.machine for node in found)
     stale = [*stale_nodes(found, spec.workers)]
+    runs = {each.name for each in stale if each.ready and machines[each.machine] == 1} - silent
+    if held := [f"{name} ({listed(claims[name])})" for name in sorted(runs & claims.keys())]:
+        raise NodesRemain(
+            f"claims have their data on the disks of hosts that are to be removed: {', '.join(held)}. Fix: "
+            "copy what is needed, kubectl delete pvc, and retry; or list the hosts again"
+        )
     draining: dict[str, Sequence[DrainHook]] = {}
     failed: dict[str, str] = {}
 
@@ -350,6 +359,19 @@ def remove_stale_nodes(
         fix = f"on a server: k3s kubectl delete node {' '.join(failed)}; then retry"
         raise NodesRemain(f"these Nodes could not be deleted: {reasons}", fix)
     return [node.name for node in stale]
+
+
+def _local_claims(api: Api) -> dict[str, list[str]]:
+    """Node -> claims whose data are on its disks, such as those of K3s's local-path. Raises ApiError."""
+    found = defaultdict[str, list[str]](list)
+    for spec in (each["spec"] for each in api.list(VOLUMES) if each["spec"].get("claimRef")):
+        terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or []
+        rules = [rule for term in terms for rule in term.get("matchExpressions") or []]
+        for name in (
+            name for rule in rules if rule["key"] == HOSTNAME_LABEL for name in rule.get("values", ())
+        ):
+            found[name].append(f"{spec['claimRef']['namespace']}/{spec['claimRef']['name']}")
+    return found
 
 
 def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]:

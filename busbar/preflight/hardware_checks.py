@@ -87,15 +87,11 @@ def _gpu_list(required: HostRequirements, report: Report) -> Iterator[Finding]:
         )
     models = sorted({gpu.model for gpu in found})
     if required.gpu_model and any(required.gpu_model.lower() not in model.lower() for model in models):
-        yield error(
-            f"GPU model is {', '.join(models)}, expected {required.gpu_model}",
-            "move the host to another pool, or correct pools.*.gpu_model",
-        )
+        what = f"GPU model is {', '.join(models)}, expected {required.gpu_model}"
+        yield error(what, "move the host to another pool, or correct pools.*.gpu_model")
     elif len(models) > 1:
-        yield error(
-            f"different GPU models on one host: {', '.join(models)}",
-            "use identical GPUs: NCCL runs at the speed of the slowest",
-        )
+        what = f"different GPU models on one host: {', '.join(models)}"
+        yield error(what, "use identical GPUs: NCCL runs at the speed of the slowest")
 
 
 def _count(required: HostRequirements, found: int, where: str) -> Iterator[Finding]:
@@ -118,10 +114,8 @@ def _fabric_manager(report: Report) -> Iterator[Finding]:
         got = f"is {manager.version}" if manager.version else f"is missing ({manager.nvswitches} NVSwitches)"
         yield error(f"Fabric Manager {got}, expected the driver's version {driver}", fix)
     elif is_here and not manager.active:
-        yield error(
-            "Fabric Manager is not active: without it the GPUs cannot use NVSwitch",
-            "systemctl enable --now nvidia-fabricmanager",
-        )
+        what = "Fabric Manager is not active: without it the GPUs cannot use NVSwitch"
+        yield error(what, "systemctl enable --now nvidia-fabricmanager")
     elif bad := [state for state in report.fabric if not state.startswith((FABRIC_IS_UP, *NO_FABRIC))]:
         # An error would stop updates of a running cluster.
         finding = warning if report.k3s_data else error
@@ -135,10 +129,8 @@ def _fabric_manager(report: Report) -> Iterator[Finding]:
 
 def _rails(required: HostRequirements, report: Report) -> Iterator[Finding]:
     if not report.hcas and required.rails:
-        yield error(
-            "no HCA in /sys/class/infiniband",
-            "modprobe mlx5_ib, and check that the HCAs are on the bus: lspci -d 15b3:",
-        )
+        what = "no HCA in /sys/class/infiniband"
+        yield error(what, "modprobe mlx5_ib, and check that the HCAs are on the bus: lspci -d 15b3:")
         return
     rails = choose_rails(report.hcas, required)
     if len(rails.names) == required.rails:
@@ -168,20 +160,16 @@ def _offering(rails: Rails) -> Iterator[Finding]:
                 "list it in pools.*.ignore_hcas, or check its driver: ls -l /sys/class/infiniband/*",
             )
         elif (other := first.setdefault(port.pci, name)) != name:
-            yield error(
-                f"rails {other} and {name} are ports of one PCI device, {port.pci}, which is offered once",
-                "list one of them in pools.*.ignore_hcas and correct pools.*.rails",
-            )
+            what = f"rails {other} and {name} are ports of one PCI device, {port.pci}, which is offered once"
+            yield error(what, "list one of them in pools.*.ignore_hcas and correct pools.*.rails")
         if port.vfs:
             yield error(
                 f"rail {name} has {port.vfs} VFs: the SR-IOV device plugin does not offer such a device",
                 f"echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs, and remove what creates them",
             )
         if port.default_route:
-            yield error(
-                f"rail {name} carries the default route: the SR-IOV device plugin does not offer it",
-                f"route the default over another interface than {', '.join(port.netdevs)}",
-            )
+            what = f"rail {name} carries the default route: the SR-IOV device plugin does not offer it"
+            yield error(what, f"route the default over another interface than {', '.join(port.netdevs)}")
 
 
 def _memlock(required: HostRequirements, report: Report) -> Iterator[Finding]:

@@ -233,10 +233,8 @@ def _upgrade(role: str, required: HostRequirements, report: Report) -> Iterator[
         )
     elif wanted.major != installed.major or wanted.minor - installed.minor > 1:
         between = f"v{installed.major}.{installed.minor + 1}"
-        yield error(
-            f"runs K3s {report.k3s_version}, and {required.k3s_version} skips a minor version",
-            f"upgrade to a {between} release first: Kubernetes supports one minor version at a time",
-        )
+        fix = f"upgrade to a {between} release first: Kubernetes supports one minor version at a time"
+        yield error(f"runs K3s {report.k3s_version}, and {required.k3s_version} skips a minor version", fix)
     elif role == "server" and versions.contains(versions.K3S_WITH_REMOVED_MEMBERS, report.k3s_version):
         yield error(
             f"runs K3s {report.k3s_version}, whose etcd may keep servers that were replaced as members; with "

@@ -95,18 +95,14 @@ def _login_proxy(host: Host, required: HostRequirements, report: Report) -> Iter
         what = f"does not reach {named}, and downloads go through it"
         yield finding(what, "correct or remove it there, or set http_proxy, which takes its place")
     elif host.role in NODE_ROLES and not has_k3s:
-        yield warning(
-            f"downloads through {named}, and K3s pulls images without it: its units do not read that file",
-            "set http_proxy, unless images are reached directly",
-        )
+        what = f"downloads through {named}, and K3s pulls images without it: its units do not read that file"
+        yield warning(what, "set http_proxy, unless images are reached directly")
 
 
 def _node_address(host: Host, required: HostRequirements, report: Report) -> Iterator[Finding]:
     if not report.default_route:
-        yield error(
-            "no default route, which K3s needs even without internet access",
-            "ip route add default via GATEWAY, and make it permanent",
-        )
+        what = "no default route, which K3s needs even without internet access"
+        yield error(what, "ip route add default via GATEWAY, and make it permanent")
     if not report.has_node_address:
         yield error(
             f"no network interface has the address {host.address}, got {', '.join(report.addresses)}: the "

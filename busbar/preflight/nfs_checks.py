@@ -78,17 +78,13 @@ def check_client(required: NfsRequirements, host: Host, report: Report) -> Itera
         yield error("report has no NFS client", "run preflight again: the report is incomplete")
         return
     if not client.installed:
-        yield error(
-            "mount.nfs is not installed: the export of the NFS server cannot be mounted",
-            supported_os.install(report.os, supported_os.NFS_CLIENT) or "install an NFS client",
-        )
+        what = "mount.nfs is not installed: the export of the NFS server cannot be mounted"
+        yield error(what, supported_os.install(report.os, supported_os.NFS_CLIENT) or "install an NFS client")
     if "ip" in report.missing_tools:
         return  # The route is unknown.
     if not client.source:
-        yield error(
-            f"no route to the NFS server {required.address}",
-            "correct the address of the NFS server, or route this host there",
-        )
+        what = f"no route to the NFS server {required.address}"
+        yield error(what, "correct the address of the NFS server, or route this host there")
     elif ip_of(host.address) and client.source != host.address:
         yield error(
             f"reaches the NFS server {required.address} from its address {client.source}; the folder is "

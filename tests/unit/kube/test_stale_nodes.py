@@ -8,7 +8,7 @@ import pytest
 
 from busbar.kube import drain, nodes
 from busbar.kube.client import JsonObject
-from busbar.kube.drain import DRAIN_SECONDS, Hooks, NodesRemain, StaleNodesSpec, no_hooks
+from busbar.kube.drain import DRAIN_SECONDS, VOLUMES, Hooks, NodesRemain, StaleNodesSpec, no_hooks
 from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Cluster, unreachable
@@ -54,6 +54,24 @@ def test_a_worker_that_left_the_configuration_is_drained_and_deleted_and_no_othe
     cluster = Nodes(*deepcopy(found), pods=(*pods,))
     assert remove(cluster, *configured) == [line.split()[0] for line in log if line.endswith(" deleted")]
     assert cluster.log == log
+
+
+def volume(claim: str, *hosts: str) -> JsonObject:
+    """A volume as K3s's local-path makes it, on the disk of these hosts."""
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*hosts]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}} if hosts else {}
+    return {"spec": {"claimRef": {"namespace": "site", "name": claim}, "nodeAffinity": terms}}
+
+
+def test_a_worker_with_data_of_a_claim_on_its_disk_stays_until_the_claim_is_deleted() -> None:
+    cluster = Nodes(*deepcopy([SERVER, W1, W2]), pods=(*PODS,))
+    for each in (volume("prometheus-0", "w-1"), volume("nfs"), volume("other", "w-2")):
+        cluster.objects[f"{VOLUMES}/{each['spec']['claimRef']['name']}"] = each
+    with pytest.raises(NodesRemain, match=r"data on the disks of .*: w-1 \(site/prometheus-0\)\. Fix: copy"):
+        remove(cluster, "w-2")
+    assert cluster.log == [], "nothing is drained"
+    cluster.objects[f"{NODES}/w-1"]["status"]["conditions"][0]["status"] = "False"
+    assert remove(cluster, "w-2") == ["w-1"], "nobody can save what is on a machine that is gone"
 
 
 def test_the_password_of_a_node_goes_with_it() -> None:
