@@ -326,7 +326,7 @@ remove_server() {
 # is stopped first: a removed member that starts again joins again (k3s-io/k3s#4023). Of two members both are needed
 # until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
-  local nodes members ready
+  local nodes members ready claims
   [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
   if is_torn_down; then
     note "the whole cluster is being removed: $NODE_NAME does not leave etcd first"
@@ -350,7 +350,9 @@ leave_cluster() {
         "keep a server of it in hosts.servers; if the cluster is to go: systemctl stop $UNIT here, and retry"
     return 0
   fi
-  nodes=$(etcd_nodes) || die "$API_SERVER no longer answers" "retry"
+  { nodes=$(etcd_nodes) && claims=$(local_claims); } || die "$API_SERVER no longer answers" "retry"
+  [[ -z $claims ]] || die "claims have their data on the disk of this server: $claims; no changes made" \
+    "copy what is needed, kubectl delete pvc, and retry; or list the server again"
   members=$(grep -c . <<<"$nodes" || true)
   ready=$(grep -v "^$NODE_NAME " <<<"$nodes" | grep -c True || true)
   is_stopped "$UNIT" || ((ready >= members / 2 + (members > 2))) ||
@@ -371,6 +373,12 @@ leave_cluster() {
   restart_again
   delete_node "$NODE_NAME" ||
     die "deleting Node $NODE_NAME failed" "run on another server: k3s kubectl delete node $NODE_NAME; then retry"
+}
+
+# local_claims: NAMESPACE/NAME of those whose volumes only this host has, such as of K3s's local-path (as busbar/kube/drain.py).
+local_claims() {
+  api 30 get pv -o 'jsonpath={range .items[*]}{.spec.claimRef.namespace}/{.spec.claimRef.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}' |
+    awk -v node="$NODE_NAME" '{ for (i = 2; i <= NF; i++) if ($i == node) { print $1; next } }' | paste -sd ' '
 }
 
 restart_again() {

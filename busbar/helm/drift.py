@@ -67,10 +67,8 @@ def apply(api: Api, found: Iterable[Difference]) -> None:
             api.apply(each.path, each.manifest)
         except ApiError as error:
             kind, name = each.manifest["kind"], each.manifest["metadata"]["name"]
-            raise Failed(
-                f"{kind} {name} cannot be applied: {error}",
-                error.fix or "repair what the API server names, then retry",
-            ) from error
+            fix = error.fix or "repair what the API server names, then retry"
+            raise Failed(f"{kind} {name} cannot be applied: {error}", fix) from error
 
 
 def _manifests(text: str) -> Iterator[JsonObject]:

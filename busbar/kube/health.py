@@ -72,10 +72,8 @@ def _controllers(api: Api) -> Iterator[Finding]:
         renewed = leases.get(name, {}).get("renewTime")
         if renewed is None or now - datetime.fromisoformat(renewed) > RENEWED_WITHIN:
             since = f"has not renewed its Lease since {renewed}" if renewed else "has no Lease"
-            yield problem(
-                f"{name} {since}: no server runs it",
-                f"journalctl -u k3s on each server says why it ends; look for {name}",
-            )
+            what = f"{name} {since}: no server runs it"
+            yield problem(what, f"journalctl -u k3s on each server says why it ends; look for {name}")
 
 
 def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Finding]:
@@ -83,10 +81,8 @@ def _pod_networks(api: Api, cluster_cidr: str) -> Iterator[Finding]:
     wrong = [name for name, part in parts.items() if part and outside([part], cluster_cidr)]
     if wrong:
         named = listed([f"{name} {parts[name]}" for name in wrong], _NAMED)
-        yield problem(
-            f"pod networks of Nodes are outside k3s.cluster_cidr {cluster_cidr}: {named}",
-            Fix("write back the value of k3s.cluster_cidr that contains them, then", ("up", STACK)),
-        )
+        fix = Fix("write back the value of k3s.cluster_cidr that contains them, then", ("up", STACK))
+        yield problem(f"pod networks of Nodes are outside k3s.cluster_cidr {cluster_cidr}: {named}", fix)
 
 
 def outside(networks: Iterable[str], whole: str) -> list[str]:
@@ -104,10 +100,8 @@ def _dns(api: Api) -> Iterator[Finding]:
     slices = api.list(ENDPOINTS, labelSelector="kubernetes.io/service-name=kube-dns")
     endpoints = [endpoint for each in slices for endpoint in each.get("endpoints") or []]
     if not any((each.get("conditions") or {}).get("ready") for each in endpoints):
-        yield problem(
-            "CoreDNS has no ready pod, so pods resolve no names",
-            "kubectl -n kube-system describe pods -l k8s-app=kube-dns says why",
-        )
+        what = "CoreDNS has no ready pod, so pods resolve no names"
+        yield problem(what, "kubectl -n kube-system describe pods -l k8s-app=kube-dns says why")
 
 
 def _admission(api: Api, image: str) -> Iterator[Finding]:

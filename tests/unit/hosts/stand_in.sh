@@ -89,6 +89,7 @@ k3s() { # VERSION ARGUMENTS...
         *"{.metadata.annotations.etcd"*) state left ;;
         *"{.metadata.labels.node-role"*) echo true ;;
         "get pods "*) state pods ;;
+        "get pv "*) state claims ;;
         "get nodes -l node-role"*) state servers ;;
         "-n kube-system get lease "*) state lease ;;
         "get --raw /metrics") state metrics ;;

@@ -24,6 +24,7 @@ api() {
     "get nodes -l node-role"*"type=="*) awk -F'|' '$4 { print $1, $3 }' "$ROOT/nodes" ;;
     "apply -f -") cat >"$ROOT/applied" ;;
     "get configmap "*data.servers*) applied servers ;;
+    "get pv -o "*) cat "$ROOT/claims" 2>/dev/null || true ;;
     "get --raw /readyz") [[ " ${DEAD:-} " != *" ${API_SERVER:-this server} "* ]] ;;
     "get node "*)
       name=$3
@@ -307,6 +308,16 @@ def test_no_server_leaves_where_etcd_would_lose_its_quorum(
     ready = sum("|True|" in other for other in others)
     refused = f"but only {ready} of the others are Ready: it needs s-3; no changes made"
     assert (refused in done.stderr) is not leaves
+
+
+def test_a_server_with_data_of_a_claim_on_its_disk_does_not_leave(cluster: Cluster) -> None:
+    cluster.has(*THREE)
+    cluster.box.write("claims", "site/prometheus-0 s-3\nsite/other s-2\nsite/nfs\n")
+    done = cluster.leave(STATE="inactive")
+    assert (done.returncode, cluster.log) == (1, [])
+    assert (
+        "claims have their data on the disk of this server: site/prometheus-0; no changes made" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(("owner", "status"), [("", 0), ("busbar/dev/busbar-control-plane@s-3", 1)])
