@@ -59,10 +59,7 @@ FACTS = (
 
 
 def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> dict[str, Any]:
-    """The content of acceptance.json. HASHES: file -> sha256, of the criteria and all evidence.
-
-    Raises Untrusted for evidence that is not of one run, and Misuse for criteria that are not valid.
-    """
+    """The content of acceptance.json. HASHES: file -> sha256. Raises Untrusted, Misuse for bad criteria."""
     begun, usual = evidence.begun, contract.possible(evidence.begun.site)
     criteria = contract.read(folder / CRITERIA, begun.site)
     found = [kinds.result(row, evidence, hashes) for row in criteria.rows]
@@ -205,7 +202,10 @@ def is_listed(path: str) -> bool:
 def contents(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The acceptance, and the text of every file that is computed from the evidence."""
     evidence = Evidence(folder)
-    found = acceptance(folder, evidence, hashes_of(files_of(folder)))
+    try:
+        found = acceptance(folder, evidence, hashes_of(files_of(folder)))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise Untrusted(f"{FOLDER} cannot be judged: {type(error).__name__}") from None
     return found, {ACCEPTANCE: json.dumps(found, indent=1) + "\n", REPORT: report(found, evidence) + "\n"}
 
 

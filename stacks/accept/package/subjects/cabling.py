@@ -85,10 +85,8 @@ class Fabric:
 
     @classmethod
     def read(cls, text: str, hcas: Hcas) -> Fabric:
-        """The fabric in such an output, with the links of these HCAs. Raises Untrusted without a switch.
-
-        A switch lists all of its ports, so the blocks of HCAs say nothing new.
-        """
+        """The fabric in such an output, with the links of these HCAs. Raises Untrusted without a switch."""
+        # A switch lists all of its ports, so the blocks of HCAs say nothing new.
         names, ports = dict[str, str](), list[tuple[str, Sequence[str]]]()
         for block in text.split("\n\n"):
             if head := _SWITCH.search(block):

@@ -191,6 +191,8 @@ YARDSTICK: list[tuple[Change, str]] = [
     (both(without_gdr, begun("expectation", transport="rdma")), "expected.transport is gpudirect-rdma"),
     (begun("expectation", accept_warnings=["NCCL WARN"]), "collectives.h100.proof: expected.accept_warnings"),
     (edit(RUN, lambda run: expectation_of(run).pop("transport")), "expected.transport is gpudirect-rdma"),
+    (edit(RUN, lambda run: run.update(began="2026")), "evidence cannot be judged: ValueError"),
+    (begun("expectation", accept_warnings=["a\nline end"]), "evidence cannot be judged: ValidationError"),
     (both(begun("required", driver_on_host=False), has_errors), "has 3 uncorrected ECC errors"),
     (both(begun("required", driver_on_host=False), has_mig), "MIG is enabled on 1 GPU"),
     (begun("required", rate_gbps=200.0), "inventory.h100.hcas: expected.rate_gbps is 400.0, the stack"),
