@@ -36,7 +36,7 @@ nvidia_smi() {
 nvlink_errors() {
   local text
   text=$(timeout "$HEALTH_SECONDS" nvidia-smi nvlink -e 2>/dev/null) || { printf null; return; }
-  json "$(awk '/^GPU/ { gpu = $0 } /Errors: *[1-9]/ { if (gpu) print gpu; gpu = ""; print }' <<<"$text")"
+  json "$(awk '/^GPU/ { gpu = $0 } /(Errors|(successful|failed) events): *[1-9]/ { if (gpu) print gpu; gpu = ""; print }' <<<"$text")"
 }
 
 # pcie_links: [{"name","width","max_width","speed","max_speed"}] of GPUs, by their PCI addresses, and of HCAs.
