@@ -29,10 +29,8 @@ from busbar.finding import Finding
 from busbar.frame import GateConfig, InstalledChart, OnCluster
 from busbar.models import ConfigModel
 from stacks.training.package import versions
-from stacks.training.package.networks import Network, environment
-from stacks.training.package.networks import findings as network_findings
-from stacks.training.package.storage import Storage
-from stacks.training.package.storage import findings as storage_findings
+from stacks.training.package.networks import Network, network_findings
+from stacks.training.package.storage import Storage, storage_findings
 
 KEY = "training"
 PROJECT = "busbar-training"
@@ -177,12 +175,11 @@ def _findings(training: Training) -> Iterator[Finding]:
             yield Finding(where, "is set by torchrun", "remove it")
         if name in _EVIDENCE:
             yield Finding(where, "the verdict needs the messages that it controls", "remove it")
-    yield from environment(proof.env, training.networks)
-    yield from network_findings(training.networks, training.pools)
+    yield from network_findings(training.networks, training.pools, proof.env)
 
 
 _SET_BY_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _EVIDENCE = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE", "NCCL_RUNTIME_CONNECT")
 
 CONFIG = ProjectConfig(project=PROJECT, key=KEY, model=Training, what="the training run", checks=_findings)
-read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema
+read, load = CONFIG.read, CONFIG.load

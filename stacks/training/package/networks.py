@@ -78,16 +78,14 @@ class Network(ConfigModel):
     """Parts of the subnet that pods must not get."""
 
 
-def environment(env: Mapping[str, str], networks: Mapping[str, Sequence[Network]]) -> Iterator[Finding]:
-    """Findings on `proof.env`."""
+def network_findings(
+    networks: Mapping[str, Sequence[Network]], pools: Sequence[str], env: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Findings on `networks` as a whole. `pools`: the configured ones, empty for all. `env`: `proof.env`."""
     if GID_INDEX in env and networks:
         text = "is another entry in each pod: a pod sees only the GIDs of its own interfaces"
         fix = "remove it; NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE are set"
         yield Finding(("proof", "env", GID_INDEX), text, fix, repr(env[GID_INDEX]))
-
-
-def findings(networks: Mapping[str, Sequence[Network]], pools: Sequence[str]) -> Iterator[Finding]:
-    """Findings on `networks` as a whole; `pools`: the configured ones, empty for all."""
     subnets: list[tuple[KeyPath, ipaddress.IPv4Network | ipaddress.IPv6Network]] = []
     for pool, of_pool in networks.items():
         if pools and pool not in pools:
@@ -230,13 +228,6 @@ def attachments(
     )
 
 
-def pod_annotations(attached: Sequence[Attachment]) -> dict[str, str]:
-    """The annotation by which Multus attaches the pod; empty without networks."""
-    if not attached:
-        return {}
-    return {ANNOTATION: ",".join(f"{each.definition}@{each.interface}" for each in attached)}
-
-
 def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
     """The devices behind the interfaces, at least as many as the pool's pods request anyway."""
     found = Counter(name for each in attached if (name := each.network.resource))
@@ -262,11 +253,6 @@ def nccl_env(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, st
         env["NCCL_IB_ADDR_FAMILY"] = f"AF_INET{6 if covering.version == 6 else ''}"
         env["NCCL_IB_ADDR_RANGE"] = str(covering)
     return env
-
-
-def gloo_env(attached: Sequence[Attachment]) -> dict[str, str]:
-    """The interface for gloo, which takes only one; without one it resolves its address by the host name."""
-    return {"GLOO_SOCKET_IFNAME": attached[0].interface if attached else "eth0"}
 
 
 def problems(pool: str, networks: Sequence[Network], launch: PoolLaunch) -> Iterator[str]:

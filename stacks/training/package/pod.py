@@ -67,8 +67,11 @@ def template(
     if on_gpus and launch.runtime_class:
         spec["runtimeClassName"] = launch.runtime_class
     spec |= {"containers": [whole], "volumes": [*made, *volumes]}
-    annotations = networks.pod_annotations(attached)
-    return {**({"metadata": {"annotations": annotations}} if annotations else {}), "spec": spec}
+    if not attached:
+        return {"spec": spec}
+    # The annotation by which Multus attaches the pod.
+    names = ",".join(f"{each.definition}@{each.interface}" for each in attached)
+    return {"metadata": {"annotations": {networks.ANNOTATION: names}}, "spec": spec}
 
 
 def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str, Any]]:

@@ -227,8 +227,11 @@ def _script(target: Target, training: Training, name: str) -> str:
 
 def _env(target: Target, training: Training) -> list[dict[str, Any]]:
     launch, proof = target.launch, training.proof
-    settings = {**networks.nccl_env(target.attached, launch), **EVIDENCE_ENV}
-    env = settings if proof.backend == "nccl" else networks.gloo_env(target.attached)
+    if proof.backend == "nccl":
+        env = {**networks.nccl_env(target.attached, launch), **EVIDENCE_ENV}
+    else:
+        # gloo takes only one interface; without one it resolves its address by the host name.
+        env = {"GLOO_SOCKET_IFNAME": target.attached[0].interface if target.attached else "eth0"}
     env = {**PROGRAM_ENV, **env, **proof.env}
     run = {"fieldRef": {"fieldPath": f"metadata.labels['{RUN_LABEL}']"}}
     return [

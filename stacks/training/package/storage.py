@@ -115,7 +115,7 @@ _KEYS: Mapping[str, Mapping[str, str]] = {
 _OF_CLAIMS = ("claim", "bind_timeout_seconds")
 
 
-def findings(storage: Storage) -> Iterator[Finding]:
+def storage_findings(storage: Storage) -> Iterator[Finding]:
     """The checks that no value can make on its own: keys that a mode lacks, or does not use."""
     needed, nfs = _KEYS[storage.mode], storage.nfs
     for key in Storage.model_fields:
@@ -151,13 +151,8 @@ def claim_name(storage: Storage) -> str:
     The source of a claim cannot be changed. With its own name the new claim is made beside the old one, which
     is deleted when no job of ours uses it any more, or stays with its data.
     """
-    source = {"class": storage.class_name, "nfs": _export(storage)}
-    return f"{storage.claim}-{short(digest(source))}"
-
-
-def _export(storage: Storage) -> dict[str, Any] | None:
-    """Server, export and options that the claim leads to, configured or of the cluster; None without NFS."""
-    return storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
+    export = storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
+    return f"{storage.claim}-{short(digest({'class': storage.class_name, 'nfs': export}))}"
 
 
 def claim(storage: Storage, namespace: str) -> dict[str, Any]:
