@@ -22,13 +22,11 @@ from stacks.training.package.target import Target
 
 def create_runtimes(training: Training, targets: Mapping[str, Target], opts: ResourceOptions) -> list[str]:
     """Register the ClusterTrainingRuntimes of each pool; returns their names, none without Trainer."""
-    config = training.trainer
-    manifests = [each for target in targets.values() for each in trainer.runtimes(target, config)]
     names = []
-    for manifest in manifests if config.enabled else ():
-        name = manifest["metadata"]["name"]
-        create_custom_resource(f"trainer-{name.removeprefix('busbar-')}", manifest, opts)
-        names.append(name)
+    for target in targets.values() if training.trainer.enabled else ():
+        for manifest in trainer.runtimes(target, training.trainer):
+            names.append(name := manifest["metadata"]["name"])
+            create_custom_resource(f"trainer-{name.removeprefix('busbar-')}", manifest, opts)
     return names
 
 

@@ -17,8 +17,6 @@ from stacks.training.package import networks, pod, versions
 from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
 
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
-KIND = "ClusterTrainingRuntime"
 # Names by which Trainer finds the container for the command of a TrainJob.
 _JOB = _CONTAINER = "node"
 _STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
@@ -74,8 +72,11 @@ def deepspeed_runtime(target: Target, image: str) -> dict[str, Any] | None:
     others = len(launch.workers) - 1
     if not others:
         return None
-    template = _pod_template(target, image, {}, user=_MPI_USER)
+    template = _pod_template(target, image, {})
     [container] = template["spec"]["containers"]
+    container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": _MPI_USER}
+    # The group of the user reads the key that Trainer mounts.
+    template["spec"]["securityContext"] = {"fsGroup": _MPI_USER}
     env = networks.nccl_env(target.attached, launch)
     settings = " ".join(f'"{key}={value}"' for key, value in sorted(env.items()))
     # A rank is a child of sshd, which does not pass on the environment of its container.
@@ -125,10 +126,8 @@ def runtimes(target: Target, config: Trainer) -> list[dict[str, Any]]:
     return [torch_runtime(target, config.image), *([deepspeed] if deepspeed else [])]
 
 
-def _pod_template(
-    target: Target, image: str, env: Mapping[str, str], *, user: int | None = None
-) -> dict[str, Any]:
-    """A pod with all GPUs and HCAs of a worker. Without a `user`, it runs as the image's user."""
+def _pod_template(target: Target, image: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """A pod with all GPUs and HCAs of a worker."""
     launch, attached = target.launch, target.attached
     env = {**networks.nccl_env(attached, launch), **env}
     named = [{"name": key, "value": env[key]} for key in sorted(env)]
@@ -137,11 +136,6 @@ def _pod_template(
     spec["affinity"] |= pod.close_together(launch)
     if check := pod.interface_check(attached, image):
         spec["initContainers"] = check
-    if user is not None:
-        [container] = spec["containers"]
-        container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": user}
-        # The group of the user reads the key that Trainer mounts.
-        spec["securityContext"] = {"fsGroup": user}
     return made
 
 
@@ -149,8 +143,8 @@ def _runtime(
     target: Target, framework: str, policy: dict[str, Any], template: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "ClusterTrainingRuntime",
         "metadata": {
             "name": f"busbar-{framework}-{target.pool}",
             "labels": {
