@@ -67,15 +67,12 @@ def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training
 
 def targets(cluster: ClusterOutputs, training: Training) -> dict[str, Target]:
     """The pools of `training` on a cluster for which there are no `refusals`."""
-    return {
-        pool: Target(pool, cluster.pools[pool], cluster.nccl[pool], _attached(cluster, training, pool))
-        for pool in training.pools or sorted(cluster.pools)
-    }
-
-
-def _attached(cluster: ClusterOutputs, training: Training, pool: str) -> tuple[Attachment, ...]:
-    of_pool = training.networks.get(pool, ())
-    return networks.attachments(training.namespace, pool, of_pool, cluster.pools[pool])
+    found = {}
+    for pool in training.pools or sorted(cluster.pools):
+        launch, of_pool = cluster.pools[pool], training.networks.get(pool, ())
+        attached = networks.attachments(training.namespace, pool, of_pool, launch)
+        found[pool] = Target(pool, launch, cluster.nccl[pool], attached)
+    return found
 
 
 def warnings(found: dict[str, Target], training: Training) -> Iterator[str]:

@@ -16,8 +16,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from busbar.judge import checks as shared
-from busbar.judge.checks import Check as Check
-from busbar.judge.checks import JobOutcome, Status, by_status, conclusion, job_check, run_all
+from busbar.judge.checks import Check, JobOutcome, Status, by_status, conclusion, job_check, run_all
 from busbar.judge.nccl.checks.context import Check as NcclCheck
 from busbar.judge.nccl.checks.context import build
 from busbar.judge.nccl.checks.setup import gdrdma, mnnvl, nccl_version, plugin, rails
