@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -47,21 +46,12 @@ def collect_spec(target: Target, training: Training, job: str, *, folder: str) -
 def collect_run(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
     """The step `collect`: follow the Job, judge its log, and keep both. Returns the verdict in short.
 
-    Raises ApiError, and Failed when nothing is known or kubelets have rejected the job's pods twice.
-    """
-    follow = partial(collect, api, spec, clock, progress)
-    verdict = followed("Job", "the job's first pod", spec, follow)
-    return summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}")
-
-
-def collect(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> Verdict:
-    """Collect and return the verdict on the job. Log and verdict are kept in `spec.folder`.
-
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
-    ApiError or Unreachable if nothing is known: the API refuses, or does not respond until the deadline.
-    The same command can then be run again, because the log is still in the job's first pod.
+    ApiError, and Failed when nothing is known or kubelets have rejected the job's pods twice.
     """
-    return _Collector(api, spec, clock, progress).run()
+    collector = RunCollector(api, spec, clock, progress)
+    verdict = followed("Job", "the job's first pod", spec, collector.run)
+    return summarize(verdict, verdict_file=f"{spec.folder}/{VERDICT}")
 
 
 def judge_folder(folder: Path) -> Verdict | None:
@@ -74,8 +64,8 @@ def judge_folder(folder: Path) -> Verdict | None:
     return judge(read_lines(archive.log_lines()), expectation, JobOutcome(**kept["outcome"]))
 
 
-class _Collector(Collector[TrainingLog, Verdict]):
-    """One run of the command."""
+class RunCollector(Collector[TrainingLog, Verdict]):
+    """From the Job of a training run to its verdict; log and verdict are kept in `spec.folder`."""
 
     read = staticmethod(read_lines)
     progress_text = staticmethod(progress_text)

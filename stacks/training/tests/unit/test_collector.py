@@ -13,7 +13,7 @@ import pytest
 from busbar.capability import capabilities
 from busbar.collect.watch import Rejected
 from busbar.judge.archive import Archive
-from stacks.training.package.collect import CollectSpec, collect, judge_folder
+from stacks.training.package.collect import CollectSpec, RunCollector, judge_folder
 from stacks.training.package.proof import JOB_LABEL, RUN_LABEL
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.unit.made import expected, first, lines, second
@@ -68,7 +68,8 @@ def run(api: Cluster, folder: Path, said: list[str] | None = None, clock: Clock 
     spec = CollectSpec(
         namespace="train", job="run", folder=str(folder), deadline_seconds=600, expectation=expected()
     )
-    return collect(api, spec, clock or Clock(), (said if said is not None else []).append)
+    progress = (said if said is not None else []).append
+    return RunCollector(api, spec, clock or Clock(), progress).run()
 
 
 def test_the_log_of_the_first_pod_is_followed_judged_and_kept(tmp_path: Path) -> None:
