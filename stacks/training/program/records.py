@@ -6,6 +6,7 @@ Rank 0 alone prints; stacks/training/package/log.py reads it. Times are in secon
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sys
@@ -31,7 +32,9 @@ Step = Callable[[], None]
 def emit(kind: str, **values: Any) -> None:
     """Print one record from rank 0. NaN and infinity are printed as texts: JSON has no such numbers."""
     if dist.get_rank() == 0:
-        print(json.dumps({KEY: kind, **_finite(values)}, separators=(",", ":"), allow_nan=False), flush=True)
+        texts = {k: str(v) for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)}
+        record = {KEY: kind, **values, **texts}
+        print(json.dumps(record, separators=(",", ":"), allow_nan=False), flush=True)
 
 
 def gather(value: Any) -> list[Any]:
@@ -46,16 +49,6 @@ def counted(values: list[Any]) -> dict[str, int]:
     found = Counter(map(str, values)).most_common()
     kept = dict(found[:KINDS])
     return {**kept, "others": len(values) - sum(kept.values())} if len(found) > KINDS else kept
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    return value
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

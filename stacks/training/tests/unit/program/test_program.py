@@ -82,14 +82,14 @@ def test_the_program_takes_the_options_that_its_job_gives_it(monkeypatch: pytest
 
 def test_rank_0_alone_prints_and_numbers_that_json_does_not_know_are_texts(tmp_path: Path) -> None:
     def act(rank: int) -> Any:
-        values = {"nan": float("nan"), "of_ranks": [rank, float("inf")], "deep": {"low": float("-inf")}}
+        values = {"nan": float("nan"), "high": float("inf"), "low": -float("inf"), "of_ranks": [rank, 1.5]}
         module("records").emit("step", **values)
         return module("records").gather(rank * 10)
 
     ran = run(tmp_path, act)
     assert ran.returned == [[0, 10, 20, 30]] * WORLD
     assert ran.printed == [
-        ['{"busbar_training":"step","nan":"nan","of_ranks":[0,"inf"],"deep":{"low":"-inf"}}'], [], [], [],
+        ['{"busbar_training":"step","nan":"nan","high":"inf","low":"-inf","of_ranks":[0,1.5]}'], [], [], [],
     ]  # fmt: skip
 
 
