@@ -36,9 +36,6 @@ KEY = "training"
 PROJECT = "busbar-training"
 OPERATOR_NAMESPACES = ("kubeflow-system", "multus", "training-operator")
 
-# The program runs both collectives and its own Python; a smaller share leaves no time for either.
-MIN_DEADLINE_SECONDS = 120
-
 
 class DeepSpeed(ConfigModel):
     """A ClusterTrainingRuntime per pool whose ranks are started by mpirun, as DeepSpeed's are."""
@@ -117,7 +114,8 @@ class Proof(GateConfig):
     """CPUs requested per pod; by default none."""
     memory: Quantity | None = None
     """Memory limit per pod; by default that of the cluster's validation."""
-    deadline_seconds: Annotated[Int, Field(ge=MIN_DEADLINE_SECONDS)] = 1200
+    # A shorter one leaves no time for both collectives and the program's own Python.
+    deadline_seconds: Annotated[Int, Field(ge=120)] = 1200
     """Time limit of the job in seconds."""
     collective_timeout_seconds: Annotated[Int, Field(ge=10)] = 60
     """Time limit of one collective in seconds: then the ranks end with an error."""

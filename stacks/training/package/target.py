@@ -22,7 +22,6 @@ from stacks.training.package.config import Proof, Training
 from stacks.training.package.networks import Attachment
 
 DEFAULT_GRADIENT_BYTES = 1 << 30
-ALL_REDUCE = "all_reduce"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Target:
     @property
     def curve(self) -> Curve:
         """(bytes, busbw in GB/s) of all_reduce, the smallest size first; empty if not measured."""
-        return self.result.curve.get(ALL_REDUCE, ())
+        return self.result.curve.get("all_reduce", ())
 
     def ranks_per_node(self, proof: Proof) -> int:
         """Ranks on each worker."""
