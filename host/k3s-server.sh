@@ -378,7 +378,7 @@ leave_cluster() {
 # local_claims: NAMESPACE/NAME of those whose volumes only this host has, such as of K3s's local-path (as busbar/kube/drain.py).
 local_claims() {
   api 30 get pv -o 'jsonpath={range .items[*]}{.spec.claimRef.namespace}/{.spec.claimRef.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}' |
-    awk -v node="$NODE_NAME" '{ for (i = 2; i <= NF; i++) if ($i == node) { print $1; next } }' | paste -sd ' '
+    awk -v node="$NODE_NAME" '$1 != "/" { for (i = 2; i <= NF; i++) if ($i == node) { print $1; next } }' | paste -sd ' '
 }
 
 restart_again() {

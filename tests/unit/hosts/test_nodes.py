@@ -312,7 +312,7 @@ def test_no_server_leaves_where_etcd_would_lose_its_quorum(
 
 def test_a_server_with_data_of_a_claim_on_its_disk_does_not_leave(cluster: Cluster) -> None:
     cluster.has(*THREE)
-    cluster.box.write("claims", "site/prometheus-0 s-3\nsite/other s-2\nsite/nfs\n")
+    cluster.box.write("claims", "site/prometheus-0 s-3\nsite/other s-2\nsite/nfs\n/ s-3\n")
     done = cluster.leave(STATE="inactive")
     assert (done.returncode, cluster.log) == (1, [])
     assert (
