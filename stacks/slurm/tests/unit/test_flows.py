@@ -15,7 +15,7 @@ OWNER = {
     **{"OWNER": "busbar-slurm/site/ctl", "INSTALL_ID": "11", "SLURM_PACKAGES": "os"},
     **{"CONTAINERS": "", "HOME_SERVER": ""},
 }
-MARKED = ["chmod 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
+MARKED = ["install -d -m 0700 /var/lib/busbar", "write /var/lib/busbar/owner"]
 KEY = "/etc/slurm/slurm.key"
 
 
