@@ -46,7 +46,7 @@ def reasons(found: Findings, cluster: AnyCluster) -> dict[str, str]:
     hardware = cluster.pools[pool]
     limit = min(hardware.quarantined_at_once(len(workers)), left)
     if len(named) > limit:
-        key = "quarantine_limit" in type(hardware).model_fields
+        key = limit < left and "quarantine_limit" in type(hardware).model_fields
         fix = f"raise pools.{pool}.quarantine_limit, or " if key else ""
         raise LimitExceeded(
             f"{len(named)} nodes are named ({', '.join(named)}), and at most {limit} of the {len(workers)} "
