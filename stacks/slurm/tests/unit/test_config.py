@@ -91,7 +91,7 @@ ERRORS = yaml.safe_load(r"""
 - ["users.accounts.ada.ssh_keys[0]: 'ssh-ed25519 AAAA x\\ny' is not a public key of OpenSSH",
    {users: {accounts: {ada: {uid: 5001, ssh_keys: ["ssh-ed25519 AAAA x\ny"]}}}}]
 - ["users.accounts.a b: 'a b' is not a user name", {users: {accounts: {a b: {uid: 5001}}}}]
-- ["busbar-slurm:sshPrivateKey < KEYFILE`", {ssh: {}}]
+- ["busbar-slurm:sshPrivateKey --stack STACK < KEYFILE`", {ssh: {}}]
 - ["hosts.compute[0].topology.rail_group: 'fabric' is the switch above all others. Fix: rename it",
    {compute: [{topology: {rail_group: fabric}}, {topology: {rail_group: fabric}}]}]
 - ["hosts.compute[1].topology.rail_group: missing: 1 of 2 workers of pool h100 have it",
