@@ -37,11 +37,6 @@ class Rejected(NoVerdict):
     """Kubelets that were starting have rejected pods of the job, also after it was started once more."""
 
 
-def was_rejected(pod: JsonObject) -> bool:
-    """Return whether a kubelet had no devices for the pod yet."""
-    return (pod.get("status") or {}).get("reason") == "UnexpectedAdmissionError"
-
-
 def is_bound_only(pod: JsonObject) -> bool:
     """Return whether the pod has a node whose kubelet has not admitted it."""
     status = pod.get("status") or {}
@@ -260,7 +255,8 @@ class Watch(ABC):
 
     def _rejected(self, pods: Sequence[JsonObject]) -> list[JsonObject]:
         """The pods that a starting kubelet has rejected, and without which the job cannot run."""
-        return [pod for pod in pods if was_rejected(pod)]
+        reason = "UnexpectedAdmissionError"
+        return [pod for pod in pods if (pod.get("status") or {}).get("reason") == reason]
 
     def _start_again(
         self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]

@@ -10,7 +10,7 @@ from typing import Any
 from busbar.config import Cluster
 from busbar.config.cluster import HCA_RESOURCE, Gpus, Taint, Validation
 from busbar.judge.nccl.expected.profiles import Profile
-from busbar.manifests.names import sha256, short
+from busbar.manifests.names import digest, sha256, short
 from busbar.manifests.ncclrun import NcclRun, nccl_run
 from busbar.names import VALIDATION_NAMESPACE
 
@@ -122,12 +122,20 @@ def hca_resources(cluster: Cluster, pool_name: str) -> Mapping[str, int] | None:
 
 
 def versions_of(cluster: Cluster) -> dict[str, str]:
-    """The versions that a measurement is valid for; empty for what another tool has installed."""
+    """The versions that a measurement is valid for, empty for what another tool has installed.
+
+    With digests of the values that are set of the driver, of what it loads, and of the chosen HCAs.
+    """
     gpu, network = cluster.gpu_operator, cluster.network_operator
+    given = {key: gpu.values.get(key) for key in ("driver", "gdrcopy", "mig") if gpu.enabled}
+    if isinstance(driver := given.get("driver"), dict):
+        given["driver"] = {key: driver[key] for key in driver if key not in ("env", "upgradePolicy")}
+    given["network-operator selectors"] = network.selectors if network.enabled else None
     return {
         "k3s": cluster.k3s.version,
         "gpu-operator": gpu.version if gpu.enabled else "",
         "network-operator": network.version if network.enabled else "",
+        **{key: short(digest(value)) for key, value in given.items() if value},
     }
 
 

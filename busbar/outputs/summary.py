@@ -105,6 +105,7 @@ def _collective_table(
         for collective, curve in pool.curve.items():
             judged = ((verdicts.get(name) or {}).get("collectives") or {}).get(collective) or {}
             largest, busbw = max(curve)
+            found = judged.get("passed")
             rows.add_row(
                 name,
                 collective,
@@ -112,7 +113,7 @@ def _collective_table(
                 rate(busbw),
                 rate(judged.get("expected_gbps")),
                 share(judged.get("fraction")),
-                styled(_passed(judged)),
+                styled("-" if found is None else "pass" if found is True else "fail"),
             )
     return rows
 
@@ -164,8 +165,3 @@ def _rails(hosts_by_rails: Mapping[int, int]) -> str:
         return f"{rails} on each of {hosts} hosts" if hosts > 1 else f"{rails} on 1 host"
     groups = sorted(hosts_by_rails.items(), reverse=True)
     return ", ".join(f"{rails} on {counted(hosts, 'host')}" for rails, hosts in groups) or "-"
-
-
-def _passed(judged: Mapping[str, Any]) -> str:
-    passed = judged.get("passed")
-    return "-" if passed is None else "pass" if passed is True else "fail"

@@ -78,6 +78,9 @@ def name(**config: Any) -> str:
         {"validation": {"max_bytes": "16G"}},
         {"network_operator": {"resource": "example.com/hca"}},
         {"gpu_operator": {"version": "v26.7.1"}},
+        {"gpu_operator": {"values": {"driver": {"enabled": True, "version": "590.48.01"}}}},
+        {"gpu_operator": {"values": {"gdrcopy": {"enabled": True}}}},
+        {"network_operator": {"selectors": {"pciAddresses": ["0000:21:00.0"]}}},
         {"k3s": {"version": "v1.35.5+k3s1"}},
         {"pool": {"taints": [{"key": "busy", "effect": "NoExecute"}]}},
     ],
@@ -95,6 +98,8 @@ def test_whatever_is_asked_for_makes_another_job(config: dict[str, Any]) -> None
         {"validation": {"tolerance": 0.05, "expected_busbw_gbps": 300.0}},
         {"validation": {"when_busy": "keep"}},
         {"validation": {"enforce": False}},
+        {"gpu_operator": {"values": {"driver": {"upgradePolicy": {"maxParallelUpgrades": 4}, "env": []}}}},
+        {"gpu_operator": {"values": {"dcgmExporter": {"enabled": False}}}},
     ],
 )
 def test_another_expectation_is_judged_from_the_same_job(config: dict[str, Any]) -> None:
