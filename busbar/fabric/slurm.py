@@ -368,7 +368,7 @@ class _Collector(NcclCollector):
         expectation = {**spec.expectation, **of_nodes}
         verdict = judge_log(log, Expectation.model_validate(expectation), outcome)
         self.record = Record(
-            job_uid=spec.job,
+            job_uid=f"{spec.job}@{self._slurm.submitted}",
             pool=self._pool,
             kind="update",
             folder=spec.folder,

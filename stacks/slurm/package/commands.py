@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.cli.ending import when_interrupted
-from busbar.cli.engine import compact, engine_command, stop_on_sigterm
+from busbar.cli.engine import PREVIOUS_RESULT, compact, engine_command, stop_on_sigterm
 from busbar.cli.output import progress
 
 if TYPE_CHECKING:
@@ -69,11 +69,18 @@ def collect(spec: MeasureSpec) -> str:
 
     Prints the verdict in short as JSON (outputs.contract.summarize). Exit code 0 for any verdict; 1 where
     no bastion can be used, 64 for a key that cannot be used. Log, verdict and report are kept in `folder`.
+    A log that is there is judged again where the environment has the previous result.
     """
+    import os
+
     from busbar.fabric.slurm import keep
+    from busbar.judge.archive import SOURCE
     from busbar.kube.wait import SystemClock
     from stacks.slurm.package.measure import collect as run
 
+    if not os.environ.get(PREVIOUS_RESULT):
+        # A job is named by its request only: this log is of a cluster, pool or validation that is gone.
+        (Path(spec.folder) / SOURCE).unlink(missing_ok=True)
     stop_on_sigterm()
     with when_interrupted("; the job is cancelled"):
         return compact(keep(run(spec, SystemClock(), progress), Path(spec.folder), progress))

@@ -18,8 +18,8 @@ class SlurmValidation(pulumi.ComponentResource):
     """Makes one Command, which submits the job, follows it and judges its log.
 
     It measures again when the nodes, versions, image, arguments or `validation.run` change. If only the
-    expectation changes, it judges the kept log again. `facts`: host -> the facts that preflight found.
-    `result`: the PoolResult as JSON values.
+    expectation changes, it judges the kept log again, but none from before its creation. `facts`: host -> the
+    facts that preflight found. `result`: the PoolResult as JSON values.
     """
 
     result: pulumi.Output[dict[str, Any]]
@@ -40,6 +40,8 @@ class SlurmValidation(pulumi.ComponentResource):
             lambda found: with_login(job.measure_spec(slurm, pool, found, folder), login)
         )
         own = pulumi.ResourceOptions(parent=self)
-        collect = create_hosts_command(f"{name}-collect", "slurm collect", stdin, own)
+        collect = create_hosts_command(
+            f"{name}-collect", "slurm collect", stdin, own, with_previous_result=True
+        )
         self.result = collect.stdout.apply(read_result)
         self.register_outputs({"result": self.result})

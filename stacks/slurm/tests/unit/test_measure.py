@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from stacks.slurm.package import job, measure
 from stacks.slurm.package.measure import MeasureSpec
 from stacks.slurm.package.reach import OverSsh
 from stacks.slurm.tests.support import compute, facts, slurm
+from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.collect import launcher_log
 
@@ -178,6 +180,24 @@ def test_another_expectation_is_judged_by_the_kept_log_and_nothing_runs(tmp_path
     assert (found["verdict"], found["expected_gbps"]) == ("fail", 5.0)
     assert (found["nodes_measured"], found["measured_at"]) == (["gpu-1", "gpu-2"], "2026-01-01T00:00:00Z")
     assert again.submitted == []
+
+
+def test_a_log_that_was_there_before_the_first_run_of_the_step_is_of_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a destroy, or a time without the pool or its validation: the request is the same then."""
+    site = Site()
+    monkeypatch.setattr(measure, "over_ssh", lambda *_: nullcontext(site))
+    text = request(tmp_path).model_dump_json(exclude={"script"})
+    jobs = []
+    for previous in ("", "{}", ""):
+        site.statuses = [status("COMPLETED", submitted=f"2026-01-0{len(jobs) + 1}T00:00:00Z")]
+        monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
+        done = busbar("slurm", "collect", stdin=text)
+        assert done.exit_code == 0 and '"verdict":"pass"' in done.stdout, done.output
+        jobs.append(len(site.submitted))
+    assert jobs == [1, 1, 2]
+    assert [entry.run.at.day for entry in entries(read_folder(tmp_path))] == [1, 3], "both are in the history"
 
 
 def test_the_job_s_name_changes_with_what_runs_where_and_not_with_the_expectation() -> None:
