@@ -243,27 +243,33 @@ def history(
     A run warns that is below the median of at least five passes on the same nodes and profile by more than
     four times their median absolute deviation and by more than 3 %.
 
-    Exit code 0: the last run of each pool passed and is normal; 1: it is low or no pass; 2: no run is
-    known; 64: no such stack.
+    Exit code 0: the last run of each pool, and of each worker of a K3s cluster that is not in quarantine,
+    passed and is normal; 1: one is low or no pass; 2: no run is known; 64: no such stack.
     """
     from busbar.config.stackfile import stack_of
     from busbar.fabric.measure.history import entries
 
     path = find_file(stack, project)
     name = stack_of(path)
-    # Only a K3s cluster has records itself.
     is_here = (capability := capability_of(path)) and capability.measuring(path)
-    found = entries(_runs(path.parent / ".busbar" / name, None if is_here else load_stack(stack, project)))
+    loaded = None if is_here else load_stack(stack, project)
+    found = entries(_runs(path.parent / ".busbar" / name, loaded))
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {shown(name)}", NO_VERDICT)
     if svg:
         _write(svg, found)
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}
     print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
-    last = {each.run.record.pool: each for each in found}.values()
-    for warning in filter(None, (each.warning for each in last)):
-        progress(f"warning: {warning}")
-    if any(each.is_low or each.run.result.verdict != "pass" for each in last):
+    last: dict[Any, Entry] = {each.run.record.pool: each for each in found}
+    if loaded:
+        cluster = loaded[1]
+        usable = {host.name for host in cluster.hosts.workers} - {*cluster.quarantine}
+        last |= {(name,): each for each in found for name in usable.intersection(each.run.nodes)}
+    bad = [each for each in last.values() if each.is_low or each.run.result.verdict != "pass"]
+    for run, low in {each.run.record.job_uid: (each.run, each.warning) for each in bad}.values():
+        text = f"{run.result.verdict} on {listed(run.nodes)} at {run.at:%Y-%m-%d %H:%M} UTC"
+        progress(f"warning: {low or f'pool {run.record.pool}: {text}'}")
+    if bad:
         raise typer.Exit(FAILED)
 
 

@@ -84,12 +84,8 @@ def run(
     Exit code 0: pass; 1: fail; 2: no verdict, also if the cluster cannot run the job or a Node is missing, or
     a pass that could not be removed; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     """
-    given = {
-        "profile": profile,
-        "transport": transport,
-        "image": image,
-        "expected_busbw_gbps": expected_busbw,
-    }
+    given: dict[str, Any] = {"profile": profile, "transport": transport, "image": image}
+    given["expected_busbw_gbps"] = expected_busbw
     api = _connect(kubeconfig, context)
     from busbar.fabric.measure import LeftBehind, Request, measure, plan, read_facts, require_rights
     from busbar.judge.archive import REPORT
@@ -112,12 +108,11 @@ def run(
         require_rights(api, namespace)
     planned = plan(read_facts(api, nodes), asked, name)
     if dry_run:
-        objects = []
-        for path, manifest in planned.objects({}):
+        objects = planned.objects({})
+        for path, manifest in objects:
             if "/namespaces/" in path:
                 manifest["metadata"]["namespace"] = planned.job.namespace
-            objects.append(manifest)
-        print_text(f"{explained(planned, '# ')}\n{as_yaml(objects)}")
+        print_text(f"{explained(planned, '# ')}\n{as_yaml([manifest for _, manifest in objects])}")
         return
     progress(explained(planned, ""))
     folder, left = folder or Path(".busbar", name), None

@@ -323,6 +323,29 @@ def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, po
     assert busbar("history", "mysite").exit_code == code
 
 
+@pytest.mark.parametrize(
+    ("later", "quarantine", "code"),
+    [
+        ([("gpu-1",)], "", 1),
+        ([("gpu-1",), ("gpu-2",)], "", 0),
+        ([("gpu-1",)], "gpu-2", 0),
+    ],
+)
+def test_a_pass_of_some_workers_leaves_the_fail_of_the_others(
+    cluster: Foreign, later: list[tuple[str, ...]], quarantine: str, code: int
+) -> None:
+    known(390.0, verdict="fail")
+    with (FOLDER / "h100" / FILE).open("a") as file:
+        file.writelines(json.dumps(summary(run(9 + n, 390.0, nodes))) + "\n" for n, nodes in enumerate(later))
+    text = Path("Pulumi.mysite.yaml").read_text()
+    added = f"name: {quarantine}\n        quarantine: a cable"
+    Path("Pulumi.mysite.yaml").write_text(text.replace(f"name: {quarantine}", added) if quarantine else text)
+    done = busbar("history", "mysite")
+    assert done.exit_code == code, done.output
+    warned = "warning: pool h100: fail on gpu-1, gpu-2 at 2026-11-24 06:00 UTC" in done.stderr
+    assert warned is bool(code), done.stderr
+
+
 def test_history_has_the_runs_of_other_machines_from_the_cluster_once(cluster: Foreign) -> None:
     busbar("measure", "mysite")
     (FOLDER / "b200" / FILE).unlink()
