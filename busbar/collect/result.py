@@ -21,7 +21,7 @@ LABEL = "busbar/history"
 KEY = "verdict.json"
 RECORD = "record.json"
 RECORDS = 100
-"""So many of a pool are kept, the newest."""
+"""So many of a pool's updates are kept, the newest, and of its other measurements."""
 # A ConfigMap holds 1 MiB; a verdict has some 20 KB, also for 3,520 ranks.
 MAX_BYTES = 512 * 1024
 
@@ -72,7 +72,9 @@ class Results:
         of_pool = self._api.list(self._path, labelSelector=f"{LABEL}={record.pool}")
         # UTC, as Kubernetes writes it: in the order of time.
         of_pool.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "", reverse=True)
-        for each in of_pool[RECORDS:]:
+        updates = [each for each in of_pool if (kept := _stored(each)) and kept[0].kind == "update"]
+        others = [each for each in of_pool if each not in updates]
+        for each in (*updates[RECORDS:], *others[RECORDS:]):
             delete(self._api, f"{self._path}/{each['metadata']['name']}", each["metadata"]["uid"])
 
     def _summary(self, found: JsonObject) -> dict[str, Any] | None:

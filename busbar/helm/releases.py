@@ -45,16 +45,12 @@ def jobs_of_uninstallations(api: Api) -> list[str]:
     return [line for each in namespaces for line in hook_job_problems(api, each)]
 
 
-_UNKNOWN_KIND = re.compile(r'no matches for kind "([^"]+)" in version "([^"]+)"')
+UNKNOWN_KIND = re.compile(r'no matches for kind "([^"]+)" in version "([^"]+)"')
+"""Kind and version, such as monitoring.coreos.com/v1, that Helm did not find in the API."""
 # API servers learn of a new CRD one after the other. Each look has a connection of its own, which a load
 # balancer gives to the next server.
 SERVED_LOOKS = 6
 SERVED_SECONDS = 30.0
-
-
-def unknown_kinds(error: str) -> set[tuple[str, str]]:
-    """The pairs of kind and version, such as monitoring.coreos.com/v1, that Helm did not find in the API."""
-    return set(_UNKNOWN_KIND.findall(error))
 
 
 def await_kinds(connect: Callable[[], Api], kinds: Collection[tuple[str, str]], clock: Clock) -> bool:

@@ -188,7 +188,7 @@ def create_recovery_hooks(
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:
         """Ask for another attempt where Helm came to an API server that did not know of a CRD yet."""
         await run_on_cluster(kubeconfig, lambda api: "\n".join(releases.hook_job_problems(api, namespace)))
-        kinds = releases.unknown_kinds(args.errors[-1])
+        kinds = set(releases.UNKNOWN_KIND.findall(args.errors[-1]))
         if not kinds or len(args.errors) > REPEATS:
             return False
         connect = partial(RestApi, str(await pulumi.Output.from_input(kubeconfig).future()))

@@ -68,6 +68,10 @@ def test_the_newest_records_of_a_pool_stay(monkeypatch: pytest.MonkeyPatch) -> N
         store.write(record(number), passing())
     assert [each["record"]["job_uid"] for each in store.all("h100")] == ["u-4", "u-3"]
     assert len(store.all()) == 3
+    for number in range(5, 9):
+        store.write(record(number, kind="idle"), passing())
+    stay = ["u-8", "u-7", "u-4", "u-3"]
+    assert [each["record"]["job_uid"] for each in store.all("h100")] == stay, "a timer deletes no update"
 
 
 def test_the_last_update_of_the_pool_is_the_former_result() -> None:
