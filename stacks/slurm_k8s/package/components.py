@@ -17,7 +17,7 @@ from busbar.components.engine.local_command import create_cluster_command
 from busbar.components.frame import Installation
 from busbar.finding import STACK, with_fix
 from busbar.manifests.names import digest
-from busbar.outputs.contract import read_result
+from busbar.outputs.contract import ClusterOutputs, read_result
 from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.config import PASSWORD, PROJECT, Slurm
 from stacks.slurm_k8s.package.outputs import nodes_to_measure
@@ -73,7 +73,7 @@ def create_measurements(
         step = create_cluster_command(
             f"slurm-nccl-{pool.name}",
             f"step {on.name} measure",
-            ready.stdout.apply(partial(_measure_spec, on.config, pool)),
+            ready.stdout.apply(partial(_measure_spec, on.config, on.cluster, pool)),
             on.cluster.kubeconfig,
             pulumi.ResourceOptions(depends_on=[*earlier]),
             triggers=[uid_of(namespace)],
@@ -83,17 +83,18 @@ def create_measurements(
     return measured
 
 
-def _measure_spec(slurm: Slurm, pool: Pool, printed: str | None) -> dict[str, Any]:
+def _measure_spec(slurm: Slurm, cluster: ClusterOutputs, pool: Pool, printed: str | None) -> dict[str, Any]:
     """The request of the step `measure` (operations.UpdateSpec)."""
     used = {"cluster", "cluster_folder", "namespace", "container_image", "pending_seconds"}
     # What preflight has found of rails is no setting of the job.
     found = {"rail_hcas", "interfaces", "roce", "without_nfs"}
     launch = pool.launch.model_dump(mode="json", exclude=found)
+    versions = [cluster.versions.get(operator) for operator in ("gpu_operator", "network_operator")]
     return {
         "slurm": slurm.model_dump(mode="json", include=used),
         "pool": pool.name,
         "nodes": nodes_to_measure(printed, pool),
         "folder": f"{stack_folder()}/{pool.name}",
         "run": slurm.probe.run,
-        "measured_as": digest({"launch": launch, "images": [slurm.images, slurm.image_tag]}),
+        "measured_as": digest([launch, slurm.images, slurm.image_tag, cluster.k3s_version, *versions]),
     }

@@ -18,6 +18,7 @@ from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
 from stacks.slurm_k8s.tests.support import SlurmCluster, configured, node
 from tests.program.harness import RELEASE, Run, texts
 from tests.program.on_cluster import NAMESPACE, PASSWORD, created, run_on_cluster
+from tests.support.measured import outputs
 
 SECRET = "kubernetes:core/v1:Secret"
 PROBED = {"passed_at": "2026-11-29T08:00:00+00:00", "nodes": 2, "skipped": ""}
@@ -41,11 +42,13 @@ def up(
     measured: Any = PASSED,
     secrets: tuple[str, ...] = (),
     uid: str = "1",
+    of_cluster: dict[str, Any] | None = None,
     **config: Any,
 ) -> Run:
     """Run the program; `printed` by the step `ready`, `measured` by the step `measure`."""
     commands = {"slurm-ready": json.dumps(printed), "slurm-nccl-h100": json.dumps(measured)}
-    return run_on_cluster("slurm_k8s", configured(**config), commands, uid=uid, secrets=secrets)
+    about: dict[str, Any] = {"of_cluster": of_cluster, "uid": uid, "secrets": secrets}
+    return run_on_cluster("slurm_k8s", configured(**config), commands, **about)
 
 
 def in_clear(run: Run) -> list[str]:
@@ -228,12 +231,15 @@ def test_a_measurement_that_is_not_a_pass_fails_the_update(measured: Any, reason
     assert up(measured=measured, probe={"enforce": False}).error is None
 
 
-def test_an_update_measures_again_for_its_number_an_image_or_nodes_and_not_for_other_keys() -> None:
+def test_an_update_measures_again_for_its_number_an_image_nodes_or_operators_and_not_for_other_keys() -> None:
     def asked(**config: Any) -> Any:
         return up(**config).named("slurm-nccl-h100").inputs["stdin"]
 
     assert asked() == asked(slurm_conf={"DefMemPerCPU": "100"})
     assert len({asked(), asked(probe={"run": 2}), asked(image_tag="x"), asked(printed=NOT_READY)}) == 4
+    newer = {"k3s_version": "v1.35.7+k3s1"}, {"versions": {"gpu_operator": "v26.7.1"}}
+    assert len({asked(), *(asked(of_cluster={**outputs(), **each}) for each in newer)}) == 3
+    assert asked() == asked(of_cluster={**outputs(), "versions": {"nccl": "2.28.3"}})
     run = up(probe={"measure": False})
     assert run.error is None and not [each for each in run.custom if each.name == "slurm-nccl-h100"]
     assert run.outputs["slurm_nccl_reasons"] == ["not measured: probe.measure is false"]
