@@ -189,7 +189,7 @@ def test_a_log_that_was_there_before_the_first_run_of_the_step_is_of_another_clu
     site = Site()
     monkeypatch.setattr(measure, "over_ssh", lambda *_: nullcontext(site))
     text = request(tmp_path).model_dump_json(exclude={"script"})
-    jobs = []
+    jobs: list[int] = []
     for previous in ("", "{}", ""):
         site.statuses = [status("COMPLETED", submitted=f"2026-01-0{len(jobs) + 1}T00:00:00Z")]
         monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
