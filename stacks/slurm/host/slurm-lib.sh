@@ -9,10 +9,12 @@ UNIT_DEADLINE=90
 OLDEST=23.11
 
 # install_slurm NAME...: the packages slurmctld, slurmd, slurmdbd, sackd, client, or others of the operating system (with a
-# leading +). What came with them is remembered, so that removal purges exactly that.
+# leading +). What came with them is remembered, so that removal purges exactly that: also where it fails, because others install
+# packages until the next run.
 install_slurm() {
   local name
   [[ -e $STATE_DIR/packages.before ]] || installed_packages | write_file "$STATE_DIR/packages.before" 0600
+  trap record_packages EXIT
   [[ $SLURM_PACKAGES == os ]] || install_file slurm-smd
   for name; do
     if [[ $name == +* ]]; then
@@ -33,6 +35,11 @@ install_slurm() {
     die "Slurm $(slurm_version "$1") is too old: auth/slurm and sackd came with $OLDEST" \
       "use Debian 13 or Ubuntu 24.04, or set packages to a folder with SchedMD's .deb files"
   id -u slurm >/dev/null 2>&1 || die "there is no user slurm" "create it with the same uid on every host, and retry"
+  trap - EXIT
+  record_packages
+}
+
+record_packages() {
   { cat "$STATE_DIR/packages.added" 2>/dev/null || true
     installed_packages | comm -13 "$STATE_DIR/packages.before" -; } | sort -u | write_file "$STATE_DIR/packages.added" 0600
   rm -f "$STATE_DIR/packages.before"

@@ -380,6 +380,15 @@ def test_a_mariadb_and_a_user_that_were_there_before_stay(host: Host) -> None:
     assert "mariadb-server" not in purged and [*host.files()] == [f"/{DATA}"]
 
 
+def test_packages_that_an_administrator_installs_after_a_failed_installation_stay(host: Host) -> None:
+    refused(host, "apt-get * install * slurm-client")
+    host.state("version.nvidia-driver", "580")
+    controls(host)
+    host.facts("slurm/controller", {}, VERB="remove", **VALUES)
+    [purged] = only(host.steps, "apt-get purge")
+    assert "nvidia-driver" not in purged and "slurmdbd" in purged
+
+
 @pytest.mark.parametrize("data", [DATA, "var/lib/mysql/wiki/page"])
 def test_databases_that_were_there_before_stay(host: Host, data: str) -> None:
     """Those of a Slurm or a MariaDB whose packages were removed before."""
