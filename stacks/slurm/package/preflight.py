@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from busbar.preflight.nfs_checks import check_client, check_server
 from busbar.preflight.report import Report
 from busbar.preflight.spec import Answer, HostRequirements, query, requirements_key
 from busbar.preflight.survey import Outcome, is_gone, left_out, query_all
+from busbar.text import listed
 from stacks.slurm.package.config import SYSTEM_UIDS, Slurm
 from stacks.slurm.package.render import CONTROLLER_PORT
 
@@ -146,12 +147,14 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
     """Query every host whose requirements have changed since `previous`, in parallel; nothing is changed.
 
     A compute host that passed before, or of a cluster that `is_installed`, and is not responding now is a
-    warning. Raises ValueError if the SSH key or the ssh-agent cannot be used.
+    warning. For another controller than before every host is queried. Raises ValueError if the SSH key or
+    the ssh-agent cannot be used.
     """
+    moves = bool(previous) and spec.controller not in previous
     records = {
         host.name: previous[host.name]
         for host in spec.hosts
-        if host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
+        if not moves and host.name in previous and previous[host.name].fingerprint == spec.fingerprint(host)
     }
     hosts = [host for host in spec.hosts if host.name not in records]
 
@@ -175,6 +178,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
         findings += of_host(host.name, check(spec, host, report, answer.clock))
         records[host.name] = HostRecord(spec.fingerprint(host), report.machine, facts_of(spec, host, report))
     findings += check_across(spec, records)
+    if moves:
+        reports = {name: each.report for name, each in answers.items() if isinstance(each, Answer)}
+        findings += _other_controller(spec, reports, [*previous])
     records = with_warnings(records, findings)
     failed = {finding.host for finding in findings if finding.kind == "error"}
     return Outcome(findings, {name: each for name, each in records.items() if name not in failed}, len(hosts))
@@ -293,6 +299,28 @@ def _name(spec: Spec, host: Host, report: Report) -> Iterator[Finding]:
                 ("destroy", STACK),
             ),
         )
+
+
+def _other_controller(spec: Spec, reports: Mapping[str, Report], before: Sequence[str]) -> Iterator[Finding]:
+    """Refuse a controller without the state of the cluster that other hosts are in: all jobs would be lost.
+
+    One that has only another name has its state.
+    """
+    new, names = reports.get(spec.controller), {host.name for host in spec.hosts}
+    installed = [name for name, each in reports.items() if str(each.also["role"]).startswith("Slurm")]
+    if new and not new.also["cluster"] and installed:
+        former = listed([name for name in before if name not in names]) or "the former controller"
+        what = (
+            f"cannot become the controller: the state of slurmctld, with all jobs, is on {former}, and "
+            f"{listed(installed)} would leave it"
+        )
+        fix = Fix(
+            f"write back {former}; or stop slurmctld there and copy /var/lib/slurm/slurmctld to this host, "
+            "with owners as numbers (with accounting also slurmdbd and mariadb, and /var/lib/mysql)",
+            ("up", STACK),
+            when="; then",
+        )
+        yield Finding((spec.controller,), what, fix)
 
 
 def _ports(spec: Spec, host: Host, report: Report) -> Iterator[Finding]:

@@ -13,7 +13,8 @@ from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Answer
 from stacks.slurm.package import preflight
 from stacks.slurm.package.preflight import Spec
-from stacks.slurm.tests.support import ALSO, compute, reported, slurm, spec
+from stacks.slurm.tests.support import ALSO, compute, configured, reported, slurm, spec
+from stacks.slurm.tests.support import host as machine
 from tests.support.reports import CLOCK, hca
 
 CTL, LOGIN, GPU_1, GPU_2 = preflight.hosts_of(slurm())
@@ -238,6 +239,38 @@ def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_ot
         assert (finding.kind, finding.what) == ("warning", "no answer; left out of this update")
         assert outcome.records[name].facts == before[name].facts
         assert asyncio.run(preflight.survey(SHARED, outcome.records)).queried == 1, "it is asked again"
+
+
+@pytest.mark.parametrize(
+    ("state", "role", "is_refused"),
+    [
+        ("", "Slurm slurmd host", True),
+        # It has another name now, or has got a copy of the state.
+        ("site", "Slurm slurmd host", False),
+        # The first update has failed.
+        ("", "", False),
+    ],
+)
+def test_another_controller_without_the_state_of_a_running_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch, state: str, role: str, is_refused: bool
+) -> None:
+    monkeypatch.setattr(preflight, "query_all", without("none"))
+    before = asyncio.run(preflight.survey(spec(), {})).records
+
+    async def answer(_: Any, hosts: Any, __: Any) -> dict[str, Answer]:
+        own = {"ctl-2": {"cluster": state}, "gpu-1": {"role": role}, "gpu-2": {"role": role}}
+        return {
+            host.name: Answer(
+                reported({"hostname": host.name, **own.get(host.name, {})}, machine=host.name), CLOCK
+            )
+            for host in hosts
+        }
+
+    monkeypatch.setattr(preflight, "query_all", answer)
+    moved = spec(slurm(hosts={**configured()["hosts"], "controller": machine("ctl-2", 3)}))
+    outcome = asyncio.run(preflight.survey(moved, before))
+    assert [each.host for each in outcome.errors] == (["ctl-2"] if is_refused else [])
+    assert all("write back ctl" in str(each.fix) for each in outcome.errors)
 
 
 def test_equal_hosts_have_equal_facts_whatever_they_are_called_and_however_much_memory_is_free() -> None:
