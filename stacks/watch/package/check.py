@@ -14,6 +14,7 @@ from busbar.finding import Finding
 from busbar.frame import CheckResult, crds_of, not_of_release, refuse, unready, without_class
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.health import problem
+from busbar.kube.objects import quantity
 from busbar.kube.wait import Clock, ProgressCallback, lasting
 from busbar.models import StrictModel
 from busbar.outputs import ClusterOutputs
@@ -111,7 +112,25 @@ def check(api: Api, spec: CheckSpec, clock: Clock, progress: ProgressCallback) -
 def ready(watch: Watch, cluster: ClusterOutputs, api: Api) -> list[Finding]:
     """Find what of the monitoring does not work now (busbar.capability.Capability.ready)."""
     installed = [STACK.namespace] if watch.stack.enabled else []
-    return [*unready(api, [watch.namespace, *installed]), *_Look(api, CheckSpec.of(watch)).problems()]
+    found = [*unready(api, [watch.namespace, *installed]), *_Look(api, CheckSpec.of(watch)).problems()]
+    return [*found, *(_smaller(api, watch.stack) if installed else ())]
+
+
+def _smaller(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Find volumes of Prometheus below the configured size: its operator changes no claim that is there."""
+    own = (stack.values.get("prometheus") or {}).get("prometheusSpec") or {}
+    path = f"/api/v1/namespaces/{STACK.namespace}/persistentvolumeclaims"
+    claims = () if "storageSpec" in own else api.list(path, labelSelector="app.kubernetes.io/name=prometheus")
+    for claim in claims:
+        name, size = claim["metadata"]["name"], (claim.get("status") or {}).get("capacity", {}).get("storage")
+        if size and quantity(size) < quantity(stack.storage):
+            what = f"PersistentVolumeClaim {STACK.namespace}/{name} has {size}, expected {stack.storage}"
+            request = f'{{"spec": {{"resources": {{"requests": {{"storage": "{stack.storage}"}}}}}}}}'
+            fix = (
+                f"write back stack.storage: {size}; or, where its class has allowVolumeExpansion: kubectl -n "
+                f"{STACK.namespace} patch pvc {name} -p '{request}'"
+            )
+            yield problem(what, fix)
 
 
 class _Look:

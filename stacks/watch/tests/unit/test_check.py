@@ -41,6 +41,7 @@ class Site(Served):
         self.pods = {
             "app=busbar-metrics": [pod("metrics", "server-1")],
             "app=busbar-rails": [pod("rails-1", "gpu-1"), pod("rails-2", "gpu-2")],
+            "app.kubernetes.io/name=prometheus": [],
         }
         # As node_exporter prints the number.
         self.texts[self.of("metrics")] = TEXT.replace("1795500000", "1.7955e+09")
@@ -207,3 +208,29 @@ def test_verify_names_what_the_check_would_and_workloads_without_their_pods() ->
     unready, without = ready(given, cluster(), site)
     assert unready.what == "Deployment kube-prometheus-stack/operator has 0 of 1 pods ready"
     assert without.what.startswith("no Prometheus runs")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "values", "found"),
+    [
+        ("200Gi", {}, ["PersistentVolumeClaim kube-prometheus-stack/data-0 has 200Gi, expected 500Gi"]),
+        ("500Gi", {}, []),
+        # An administrator has expanded it.
+        ("1Ti", {}, []),
+        # It is not bound yet, which its pod says.
+        (None, {}, []),
+        ("200Gi", {"prometheus": {"prometheusSpec": {"storageSpec": None}}}, []),
+    ],
+)
+def test_a_volume_of_prometheus_that_is_smaller_than_configured_is_named(
+    capacity: str | None, values: dict[str, Any], found: list[str]
+) -> None:
+    """Prometheus Operator changes no claim that is there."""
+    site = Site()
+    claim = {
+        "metadata": {"name": "data-0"},
+        "status": {"capacity": {"storage": capacity}} if capacity else {},
+    }
+    site.pods["app.kubernetes.io/name=prometheus"] = [claim]
+    given = watch(stack={**INSTALL, "storage": "500Gi", "values": values})
+    assert [each.what for each in ready(given, cluster(), site)] == found
