@@ -9,6 +9,7 @@
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib lib-install owner packages slurm-fields slurm/slurm-lib slurm/home slurm/users slurm/accounting
 
 CONFIG_FILES=("$SLURM_FOLDER"/{slurm,cgroup,gres,topology,plugstack}.conf)
+STATE_SAVE=/var/lib/slurm/slurmctld
 PING_DEADLINE=60
 DRAIN_REASON="busbar: removed"
 QUARANTINE_REASON="busbar: quarantine:"
@@ -37,9 +38,10 @@ install_controller() {
   [[ -z $(payload slurmdbd_conf) ]] || install_accounting
   install_slurm slurmctld client
   check_config
-  slurm_folders /var/lib/slurm/slurmctld
+  slurm_folders "$STATE_SAVE"
   apply_home
   local file
+  start_to_ask
   for file in "${CONFIG_FILES[@]}"; do FORMER+=("$(cat "$file" 2>/dev/null || true)"); done
   read_partitions
   trap undo EXIT
@@ -146,14 +148,28 @@ load() {
 # drain_removed: nodes that are no longer configured start no new job, and their jobs are waited for, or cancelled.
 drain_removed() {
   local node removed before
-  [[ -e $SLURM_FOLDER/slurm.conf ]] && answers || return 0
-  removed=$(comm -13 <(payload slurm_conf | node_names) <(node_names <"$SLURM_FOLDER/slurm.conf"))
+  answers || return 0
+  removed=$(removed_nodes)
   for node in $removed; do
     before=$(drain_of "$node")
     drain "$node" "$DRAIN_REASON"
     [[ $(drain_of "$node") == "$before" && $before != "$DRAIN_REASON "* ]] || REMOVING+=("$node")
   done
   for node in $removed; do await_jobs "$node"; done
+}
+
+# start_to_ask: a slurmctld that has run tells which jobs a removed node has. Started without the node it would forget them.
+start_to_ask() {
+  local removed
+  removed=$(removed_nodes)
+  [[ -n $removed && -e $STATE_SAVE/clustername ]] && ! answers || return 0
+  { timeout "$UNIT_DEADLINE" systemctl start slurmctld && poll "$PING_DEADLINE" answers; } ||
+    die "slurmctld is not responding, and ${removed//$'\n'/, } is no longer configured; it stays" \
+      "see: journalctl -u slurmctld; retry when it runs, or list the host again"
+}
+
+removed_nodes() {
+  [[ ! -e $SLURM_FOLDER/slurm.conf ]] || comm -13 <(payload slurm_conf | node_names) <(node_names <"$SLURM_FOLDER/slurm.conf")
 }
 
 node_names() {

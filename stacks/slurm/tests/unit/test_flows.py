@@ -254,6 +254,18 @@ def test_a_node_with_jobs_stays_in_the_configuration_and_a_refused_removal_ends_
     assert node(host, "gpu-4")[0] == FREE
 
 
+def test_no_node_is_removed_while_slurmctld_does_not_tell_its_jobs(host: Host) -> None:
+    controls(host)
+    host.write("var/lib/slurm/slurmctld/clustername", "site")
+    (host.root / "state/active.slurmctld").unlink()
+    without = {"slurm_conf": "NodeName=gpu-1 CPUs=1\n"}
+    said = refused(host, "systemctl start slurmctld", **without)
+    assert "slurmctld is not responding, and gpu-2 is no longer configured; it stays" in said
+    assert NODES in host.text("etc/slurm/slurm.conf")
+    host.state("jobs", "7\n")
+    assert "jobs 7 run on it" in refused(host, "nothing", **without), "it was started to be asked"
+
+
 def test_a_configuration_that_slurmctld_refuses_is_an_error_until_it_is_read(host: Host) -> None:
     controls(host)
     refused(host, "nothing", cgroup_conf="refused")
