@@ -114,8 +114,10 @@ async def main() -> None:
     make("VpcFirewallRule", "inside", protocols="tcp,udp", **rule)
     partition = make("IbPartition", "partition", ibNetworkId=ib_network)
 
-    def machine(name: str, role: str, opts: pulumi.ResourceOptions | None = None, **more: Any) -> Any:
+    def machine(name: str, role: str, *, retain: bool = False, **more: Any) -> Any:
         secret = pulumi_random.RandomPassword(f"{name}-host-key", length=64, special=False).result
+        # Another image, type or ssh_key replaces a machine: with the servers the cluster's data would go.
+        opts = pulumi.ResourceOptions(protect=True, retain_on_delete=retain)
         made = make(
             "ComputeInstance", name, opts, location=config.location, sshKey=config.ssh_key,
             networkInterfaces=[{"subnet": subnet.id, "publicIpv4": {"type": "static"}}],
@@ -132,8 +134,8 @@ async def main() -> None:
     hosts = [front, *(machine(f"server-{number}", "server", **plain)[0] for number in range(1, 4))]
     for name in (f"gpu-{number}" for number in range(1, config.gpu_count + 1)):
         host, _ = machine(
-            name, "worker", pulumi.ResourceOptions(protect=True, retain_on_delete=True), type=config.gpu_type,
-            image=config.gpu_image, hostChannelAdapters=[{"ibPartitionId": partition.id}],
+            name, "worker", retain=True, type=config.gpu_type, image=config.gpu_image,
+            hostChannelAdapters=[{"ibPartitionId": partition.id}],
         )  # fmt: skip
         place = {"topology": {"rail_group": config.rail_groups[name]}} if name in config.rail_groups else {}
         hosts.append({**host, "pool": config.pool, **place})

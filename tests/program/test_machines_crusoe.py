@@ -88,13 +88,13 @@ def test_the_machines_are_exported_as_hosts_of_a_cluster(count: int) -> None:
     assert [each.name for each in found.workers] == [f"gpu-{number}" for number in range(1, count + 1)]
 
 
-def test_gpu_machines_are_in_a_partition_with_room_and_survive_a_destroy() -> None:
+def test_gpu_machines_are_in_a_partition_with_room_and_no_machine_is_replaced_by_an_update() -> None:
     run = up()
     assert run.named("partition").inputs["ibNetworkId"] == "large"
     for each in run.of_type(INSTANCE):
         is_gpu = each.name.startswith("gpu-")
         assert (each.inputs.get("hostChannelAdapters") == [{"ibPartitionId": "partition-id"}]) == is_gpu
-        assert each.request.protect == is_gpu and each.request.retainOnDelete == is_gpu
+        assert each.request.protect and each.request.retainOnDelete == is_gpu
 
 
 def test_only_named_networks_reach_ssh_and_the_api() -> None:
