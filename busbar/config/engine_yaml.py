@@ -6,6 +6,7 @@ there. These are refused: no reading of them could be right for everybody.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -34,7 +35,7 @@ def compose(text: str) -> Node | None:
     """The nodes of a document, with their places in `text`; None of an empty one. Raises NotYaml."""
     try:
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise NotYaml(_where(error)) from None
     return node
 
@@ -46,9 +47,11 @@ def construct(node: Node | None) -> Any:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
     try:
-        return yaml.constructor.construct_document(node)
-    except YAMLError as error:
+        value = yaml.constructor.construct_document(node)
+        json.dumps(value, default=str, skipkeys=True)  # fails where an alias is inside its own anchor
+    except (YAMLError, ValueError, RecursionError) as error:
         raise NotYaml(_where(error)) from None
+    return value
 
 
 def value_of(node: Node | None, key: str) -> Node | None:
@@ -85,6 +88,13 @@ def _is_ambiguous(node: ScalarNode) -> bool:
 class _Constructor(SafeConstructor):
     """An integral number is an int, as in the JSON that the program gets."""
 
+    def construct_object(self, node: Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError):
+            text = f"{node.value[:80]!r} is not a {node.tag.rpartition(':')[2]}; a text needs quotes"
+            raise ConstructorError(None, None, text, node.start_mark) from None
+
     def construct_yaml_float(self, node: ScalarNode) -> int | float:
         value = float(super().construct_yaml_float(node))
         return int(value) if value.is_integer() else value
@@ -98,9 +108,11 @@ class _Constructor(SafeConstructor):
 _Constructor.add_constructor(f"{_TAG}float", _Constructor.construct_yaml_float)
 
 
-def _where(error: YAMLError) -> str:
+def _where(error: Exception) -> str:
+    if not isinstance(error, YAMLError):
+        return "it contains itself, is nested too deeply, or has a character that does not exist"
     mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
-    problem = getattr(error, "problem", None) or "it cannot be read"
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
     if problem == "found unhashable key":
         problem = "a key is not a text; a value that begins with {{ or [ needs quotes"
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)

@@ -478,7 +478,7 @@ def read(
 
     These are the object `<project>:<key>`, which describes `what`, and some of `secrets`.
     """
-    node, config = _config(path, _document(path))
+    node, config = _config(path)
     problems = list(unknown_keys(config, project, [key, *secrets]))
     set_secrets: set[str] = set()
     for name in secrets:
@@ -508,19 +508,19 @@ def read(
 
 def keys(path: Path) -> set[str]:
     """The keys `<project>:<name>` of a file; none where an environment adds to them. Raises ConfigError."""
-    document = _document(path)
-    return set() if engine_yaml.value_of(document, "environment") else set(_config(path, document)[1])
+    _, content = _document(path)
+    return set() if isinstance(content, Mapping) and "environment" in content else set(_config(path)[1])
 
 
 def written(path: Path, name: str) -> Any:
     """The object `<project>:<key>` of a stack file, unchecked; None without one. Raises ConfigError."""
-    return _config(path, _document(path))[1].get(name)
+    return _config(path)[1].get(name)
 
 
 def sections(path: Path) -> list[Mapping[str, Any]]:
     """The objects in the configuration of a stack file of any project; none where it cannot be read."""
     try:
-        config = _config(path, _document(path))[1]
+        config = _config(path)[1]
     except ConfigError:
         return []
     return [each for each in config.values() if isinstance(each, Mapping)]
@@ -555,22 +555,20 @@ def project_name(folder: Path | None) -> str | None:
     return None
 
 
-def _config(path: Path, document: Node | None) -> tuple[Node, dict[str, Any]]:
+def _config(path: Path) -> tuple[Node | None, dict[str, Any]]:
     """The object `config`: its node, and `<project>:<key>` -> value. Raises ConfigError."""
-    node = engine_yaml.value_of(document, "config")
-    try:
-        config = engine_yaml.construct(node)
-    except engine_yaml.NotYaml as error:
-        raise ConfigError([Finding((path.name,), f"is not valid YAML: {error}")]) from None
-    if node is None or not isinstance(config, Mapping):
+    node, content = _document(path)
+    config = content.get("config") if isinstance(content, Mapping) else None
+    if not isinstance(config, Mapping):
         raise ConfigError([Finding((path.name,), "`config:` is missing or not an object", f"see {EXAMPLE}")])
-    return node, {str(key): value for key, value in config.items()}
+    return engine_yaml.value_of(node, "config"), {str(key): value for key, value in config.items()}
 
 
-def _document(path: Path) -> Node | None:
-    """The stack file. Raises ConfigError if it is not YAML."""
+def _document(path: Path) -> tuple[Node | None, Any]:
+    """The nodes and the content of a stack file. Raises ConfigError if it is not YAML."""
     try:
-        return engine_yaml.compose(path.read_text(encoding="utf-8"))
+        node = engine_yaml.compose(path.read_text(encoding="utf-8"))
+        return node, engine_yaml.construct(node)
     except OSError as error:
         raise ConfigError([Finding((path.name,), f"cannot be read: {error.strerror}")]) from None
     except UnicodeDecodeError:

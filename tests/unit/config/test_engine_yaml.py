@@ -34,6 +34,13 @@ def test_a_plain_value_that_the_engine_reads_differently_is_named_with_its_path(
         ("a: {{ x }}\n", "line 1, column 5: a key is not a text; a value that begins with {{"),
         ("a: [\n", "line 2, column 1"),
         ("a: *none\n", "line 1, column 4: found undefined alias"),
+        ("a:\n  b: 2026-13-01\n", "line 2, column 6: '2026-13-01' is not a timestamp; a text needs quotes"),
+        ("a: !!bool maybe\n", "line 1, column 4: 'maybe' is not a bool"),
+        ("a: 9" + "9" * 5000, "line 1, column 4: '9999"),
+        ("a: &a\n  b: [*a]\n", "it contains itself, is nested too deeply"),
+        ("a: " + "[" * 2000 + "]" * 2000, "it contains itself, is nested too deeply"),
+        ("a: b\x07\n", "unacceptable character #x0007: special characters"),
+        ('a: "\\UFFFFFFFF"\n', "it contains itself, is nested too deeply, or has a character"),
     ],
 )
 def test_what_is_no_yaml_is_named_with_its_line(text: str, where: str) -> None:

@@ -95,6 +95,7 @@ def test_a_warning_of_check_config_has_its_line(tmp_path: Path) -> None:
     [
         ("config: busbar: 1\n", "Pulumi.prod.yaml: is not valid YAML: line 1, column 15"),
         ("config:\n  a: 1\n  a: 2\n", "duplicate key 'a'"),
+        ("config:\n  a: 1\nconfig: {}\n", "line 3, column 1: duplicate key 'config'"),
         ("- config\n", "Pulumi.prod.yaml: `config:` is missing or not an object"),
         ("config: {aws:region: x}\n", "busbar:cluster: missing"),
         ("config: {busbar:clutser: {}, busbar:cluster: {}}\n", "busbar:clutser: unknown key; did you mean"),
