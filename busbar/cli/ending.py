@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from busbar.cli.output import discard_stdout
+from busbar.cli.output import discard_stdout, print_text
 from busbar.cli.output import error as print_error
 from busbar.cli.stackfile import OPENED
 from busbar.exits import FAILED, INTERRUPTED, NO_VERDICT, SOFTWARE, USAGE, Misuse
@@ -119,6 +119,5 @@ def show_findings(path: Path, findings: Sequence[Any], file: str) -> str:
     """Print the findings of a stack file, shown as `file`, on stdout; returns the line for stderr."""
     from busbar.config.engine_yaml import located
 
-    for finding in located(path, findings, file):
-        typer.echo(finding)
+    print_text("\n".join(located(path, findings, file)))
     return f"{file}: {counted(len(findings), 'error')}; no changes made"

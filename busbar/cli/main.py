@@ -48,6 +48,9 @@ CHANGES = {"up", "preview", "destroy", "recover", "drain", "uncordon", "restore"
 
 def main() -> NoReturn:
     """Run the command line and exit the process with a code of busbar/exits.py."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not fail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import textwrap
@@ -184,8 +185,6 @@ def _bad_option(problem: Mapping[str, Any]) -> str:
 
 def _json(verdicts: Mapping[str, Verdict], printed: Mapping[str, list[Table]]) -> str:
     """The verdict with all tables of its log; of several files a list."""
-    import json
-
     found = [
         {**verdict.model_dump(mode="json"), "tables": [table.model_dump() for table in printed[file]]}
         for file, verdict in verdicts.items()

@@ -20,6 +20,7 @@ from busbar.judge.nccl.expected import profiles
 from tests.support.cli import busbar as run
 from tests.unit.judge.nccl.logs import Made
 
+ROOT = Path(__file__).resolve().parents[4]
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 
 
@@ -79,6 +80,13 @@ def test_a_reader_that_stops_does_not_change_the_exit_code(
         check=False,
     )
     os.close(writing)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.parametrize(("closed", "code"), [("<&-", 2), ("< examples/nccl/h100-2-nodes.log >&- 2>&-", 0)])
+def test_a_closed_stream_is_an_empty_one(closed: str, code: int) -> None:
+    command = f"{sys.executable} -m busbar nccl check - {shlex.join(PROFILE)} {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
 
 
