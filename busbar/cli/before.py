@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,21 +80,16 @@ def init(
         except OSError as error:
             fail(f"{folder / name} cannot be written: {error.strerror}. Fix: name another folder", USAGE)
         typer.echo(f"    {folder / name}")
-    if file := wheel():
-        _add_wheel(file, folder)
+    if (file := wheel()) and not (folder / file.name).exists():
+        try:
+            shutil.copy(file, folder)
+            typer.echo(f"    {folder / file.name}")
+        except OSError as error:
+            progress(f"warning: {file} cannot be copied: {error.strerror}. Fix: put that wheel into {folder}")
     typer.echo(
         f"Next, in {folder}: python3 -m venv .venv && .venv/bin/pip install -r requirements.txt; "
         "copy Pulumi.h100.example.yaml to Pulumi.NAME.yaml and enter your hosts; busbar check-config NAME"
     )
-
-
-def _add_wheel(file: Path, folder: Path) -> None:
-    """Copy the wheel beside the requirements.txt that names it, for other machines."""
-    try:
-        shutil.copy(file, folder)
-        typer.echo(f"    {folder / file.name}")
-    except OSError as error:
-        progress(f"warning: {file} cannot be copied: {error.strerror}. Fix: put that wheel into {folder}")
 
 
 def _site(requirements: list[str]) -> dict[str, str]:
@@ -257,7 +254,6 @@ def preflight(
 ) -> None:
     """Check all hosts in parallel over SSH and report every finding with its fix; nothing is changed."""
     import asyncio
-    import sys
 
     from busbar.config.stackfile import stack_of
     from busbar.preflight import facts, output
@@ -282,8 +278,6 @@ def preflight(
 
 def previous_result() -> Mapping[str, HostRecord]:
     """The records of the last update, from the environment; empty, with a warning, if they cannot be read."""
-    import os
-
     from busbar.preflight import facts
 
     if text := os.environ.get(PREVIOUS_RESULT):

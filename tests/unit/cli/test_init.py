@@ -28,6 +28,16 @@ def test_a_site_is_written_once_and_no_file_of_it_again(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "Pulumi.yaml").read_text() == "mine"
 
 
+def test_a_wheel_that_is_in_the_site_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "busbar.whl").write_text("mine")
+    monkeypatch.setattr("busbar.release.wheel", lambda: tmp_path / "busbar.whl")
+    monkeypatch.setattr("busbar.release.requirements", lambda: [])
+    done = init(str(tmp_path))
+    assert (done.exit_code, done.stderr, (tmp_path / "busbar.whl").read_text()) == (0, "", "mine")
+
+
 def test_a_site_keeps_its_kubeconfig_out_of_git_and_has_the_project_of_busbar(tmp_path: Path) -> None:
     assert init(str(tmp_path)).exit_code == 0
     ignored = (tmp_path / ".gitignore").read_text().split()
