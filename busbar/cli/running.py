@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +13,7 @@ import typer
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine import say
 from busbar.cli.operation import confirm, operations_of
-from busbar.cli.output import error, print_result, print_table
+from busbar.cli.output import error, fail, print_result, print_table
 from busbar.cli.stackfile import (
     AsJson,
     Project,
@@ -72,8 +75,6 @@ def nodes(stack: Stack, project: Project = None, as_json: AsJson = False) -> Non
 
     Exit code 0: no errors, every Node Ready; 1: an error, or a Node that is not Ready or cannot be read.
     """
-    from dataclasses import replace
-
     from busbar.cli.before import show_hosts
     from busbar.config.stackfile import stack_of
     from busbar.operations.verify import few_open_files
@@ -127,7 +128,6 @@ def uncordon(stack: Stack, host: Worker, project: Project = None) -> None:
 def snapshots(stack: Stack, as_json: AsJson = False, project: Project = None) -> None:
     """List the snapshots of etcd on the servers, and in the bucket while K3s is running; the newest first."""
     import asyncio
-    from dataclasses import asdict
 
     from busbar.hosts.inventory import Inventory
     from busbar.hosts.remote import Hosts
@@ -234,9 +234,6 @@ def support_bundle(
 
     It also works on a stack that is invalid or was never brought up.
     """
-    from datetime import UTC, datetime
-
-    from busbar.cli.output import fail
     from busbar.config.stackfile import stack_of
     from busbar.support.bundle import Bundle, Redactor
 
@@ -270,7 +267,7 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
     try:
         config = yaml.safe_load(text)["config"]
         entries = {str(key): value for key, value in config.items()}
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         entries = {}
     ssh: Any = None
     for key, value in entries.items():
@@ -296,7 +293,6 @@ def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[st
 
 def _leaves(text: str) -> list[str]:
     """A secret and, if it is JSON (registryCredentials), the texts in it."""
-    import json
 
     def walk(value: Any) -> list[str]:
         if isinstance(value, dict):
@@ -343,8 +339,6 @@ def _preflight(path: Path) -> dict[str, Any]:
 
 
 def _engine(stack: str, project: Path) -> dict[str, Any]:
-    import json
-
     from busbar.support.bundle import engine_state
 
     try:
@@ -359,8 +353,8 @@ def _run(*words: str) -> str:
 
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    except FileNotFoundError:
-        return f"{words[0]} is not on PATH"
+    except OSError as error:
+        return f"{words[0]} on PATH cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
         return f"timed out after {COMMAND_SECONDS} s"
     return done.stdout.strip() if done.returncode == 0 else f"failed: {done.stderr.strip()}"

@@ -165,9 +165,12 @@ def test_the_bundle_is_readable_by_its_owner_only_and_never_overwrites(project: 
     assert "cannot be written" in again.stderr
 
 
-def test_the_stack_file_is_not_in_the_bundle_and_need_not_be_yaml(project: Path) -> None:
-    (project / "Pulumi.prod.yaml").write_text(f"config: [{KEY_LINE}")
+@pytest.mark.parametrize("text", [f"config: [{KEY_LINE}", f"config: {{busbar:x: [2026-13-01, {KEY_LINE}]}}"])
+def test_the_stack_file_is_not_in_the_bundle_and_need_not_be_yaml(project: Path, text: str) -> None:
+    (project / "Pulumi.prod.yaml").write_text(text)
+    (project / "bin/pulumi").chmod(0o644)
     _, texts = bundle(project)
+    assert json.loads(texts["versions.json"])["pulumi"] == "pulumi on PATH cannot be run: Permission denied"
     assert "not valid YAML" in texts["preflight.json"]
     assert KEY_LINE not in "".join(texts.values())
 
