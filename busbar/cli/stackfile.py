@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from pathlib import Path
@@ -192,8 +193,6 @@ def install_id(file: StackFile) -> str | None:
 
 def install_id_in(state: str) -> str:
     """The install id of the cluster in a state; "" if nothing is installed."""
-    import re
-
     found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)
     return found[1] if found else ""
 
@@ -210,12 +209,12 @@ def _ask_pulumi(stack: str, project: Path, what: str, *question: str) -> str:
         )
         said = done.stderr.strip().removeprefix("error: ")
         problem = said or f"exit code {done.returncode}" if done.returncode else ""
-    except FileNotFoundError:
-        problem = "pulumi is not on PATH"
+    except OSError as error:
+        problem = f"pulumi on PATH cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
         problem = f"timed out after {SECRET_SECONDS} s"
     if problem:
-        fix = Fix(f"make `{' '.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)")
+        fix = Fix(f"make `{shlex.join(words)}` work (pulumi login, PULUMI_CONFIG_PASSPHRASE)")
         if UNREADABLE_STATE.search(problem):
             fix = Fix("see how to repair it", ("status", named(stack, project)))
         elif NO_OUTPUT.search(problem):

@@ -15,6 +15,7 @@ from typing import Any
 
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
+from semver import VersionInfo
 
 from busbar.cli.stack import Target
 from busbar.cli.stack.errors import INSTALL_PULUMI
@@ -22,6 +23,7 @@ from busbar.exits import Misuse
 from busbar.finding import Fix
 
 Output = Callable[[str], Any]
+OLDEST = VersionInfo(3, 259)  # of `pulumi`, as the README says
 # A lost terminal and a cancelled CI job end an update as Ctrl-C does.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACEFUL = "interrupted: running steps finish, no new ones start. Ctrl-C again stops them where they are."
@@ -40,7 +42,7 @@ class Engine(auto.PulumiCommand):
         self._interrupts = interrupts
         self.stderr = ""
         try:
-            super().__init__()
+            super().__init__(version=OLDEST)
         except FileNotFoundError:
             raise Misuse("the command `pulumi` is not on PATH", INSTALL_PULUMI) from None
         except (OSError, subprocess.CalledProcessError, auto.InvalidVersionError) as error:

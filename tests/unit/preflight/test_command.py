@@ -135,9 +135,11 @@ def test_a_secret_that_pulumi_does_not_give_is_named_with_the_reason(
     pulumi: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.cli.stackfile.SECRET_SECONDS", 0.2 if "sleep" in pulumi else 60)
-    stack_with_secret_key(tmp_path, monkeypatch, pulumi)
+    (folder := tmp_path / "my site").mkdir()
+    stack_with_secret_key(folder, monkeypatch, pulumi)
     done = busbar("preflight", "prod")
     assert done.exit_code == 2
+    assert f"--cwd '{folder}'` work" in done.stderr
     assert f"busbar:sshPrivateKey of stack prod cannot be read: {reason}. Fix:" in done.stderr
 
 

@@ -42,16 +42,20 @@ def test_only_what_needs_pulumi_imports_it_and_says_how_to_get_it(words: str, en
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_without_a_pulumi_that_can_be_run_the_fix_says_where_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [(None, "not on PATH"), (0o644, "Permission denied"), (0o755, "your current CLI version is 3.100.0")],
+)
+def test_without_a_pulumi_that_can_be_used_the_fix_says_where_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None, says: str
 ) -> None:
-    if there:
-        (tmp_path / "pulumi").touch(mode=0o644)
+    if mode:
+        (tmp_path / "pulumi").write_text("#!/bin/sh\necho v3.100.0\n")
+        (tmp_path / "pulumi").chmod(mode)
     monkeypatch.setenv("PATH", str(tmp_path))
     done = busbar("up", "dev", "-C", str(PROJECT), "--yes")
     assert done.exit_code == 64
-    assert ("Permission denied" in done.stderr) is there
+    assert says in done.stderr
     assert "Fix: install the Pulumi CLI (https://www.pulumi.com/docs/install/)" in done.stderr
 
 
