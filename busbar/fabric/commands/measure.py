@@ -315,7 +315,7 @@ def _table(found: Sequence[Entry]) -> str:
 
 
 def _write(path: Path, found: Sequence[Entry]) -> None:
-    from busbar.judge.nccl.report.svg import Dot, series_svg
+    from busbar.judge.nccl.report.svg import Dot, series_svg, write_report
 
     series: dict[str, list[Dot]] = {}
     for each in found:
@@ -334,6 +334,6 @@ def _write(path: Path, found: Sequence[Entry]) -> None:
         )
         series.setdefault(f"pool {run.record.pool}", []).append(dot)
     try:
-        path.write_text(series_svg(series), encoding="utf-8")
+        write_report(path, series_svg(series))
     except OSError as error:
         fail(f"{path} not written: {error.strerror}", USAGE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from busbar.judge.nccl.report.svg import curve_svg, limits, template
+from busbar.judge.nccl.report.svg import curve_svg, limits, template, write_report
 from busbar.judge.nccl.report.terminal import first_cause, remark_text
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
 from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
@@ -140,4 +140,4 @@ def _fixes(verdict: Verdict, cards: list[Diagnosis]) -> list[str]:
 
 def write_html(verdict: Verdict, path: Path | str, origin: Origin) -> None:
     """Write the report to PATH. Raises OSError."""
-    Path(path).write_text(render_html(verdict, origin), encoding="utf-8")
+    write_report(Path(path), render_html(verdict, origin))

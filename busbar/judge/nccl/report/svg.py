@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ SHORTEST = 36.0  # px of a limit that applies to one size only
 SCALE_LIMIT = 1.25
 MARGIN = 1.04
 MOST_TICKS = 20  # of the bandwidth of a history, from 0
+_KIND = 5  # characters by which pages and pictures are known: <!doc, <svg
 
 
 class NoCurveError(ValueError):
@@ -141,7 +143,17 @@ def write_svg(verdict: Verdict, path: Path) -> None:
     if not verdict.collectives:
         raise NoCurveError("the log has no table, so there is no curve")
     name, result = next(iter(verdict.collectives.items()))
-    path.write_text(curve_svg(name, result) + "\n", encoding="utf-8")
+    write_report(path, curve_svg(name, result) + "\n")
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a page or a picture; only one of its kind is overwritten. Raises OSError."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(_KIND) not in (b"", text[:_KIND].encode()):
+                what = "it exists and is not such a report. Fix: name another file"
+                raise FileExistsError(errno.EEXIST, what)
+    path.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -256,6 +256,7 @@ def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
         ("measure nosite", "nosite"),
         ("history nosite", "nosite"),
         ("history mysite --svg no/such/folder.svg", "no/such/folder.svg not written: No such file"),
+        ("history mysite --svg Pulumi.mysite.yaml", "Pulumi.mysite.yaml not written: it exists and is not"),
         ("measure broken", "Pulumi.broken.yaml: 4 errors"),
     ],
 )

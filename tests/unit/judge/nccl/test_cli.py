@@ -158,6 +158,14 @@ def test_a_report_that_cannot_be_written_is_a_clear_error(good: str) -> None:
     assert done.stderr == "error: /nowhere/r.html not written: No such file or directory\n"
 
 
+@pytest.mark.parametrize("option", ["--html", "--svg"])
+def test_a_log_is_not_overwritten_by_a_report(option: str, good: str) -> None:
+    before = Path(good).read_bytes()
+    done = busbar("check", good, *PROFILE, option, good)
+    assert (done.exit_code, Path(good).read_bytes()) == (64, before)
+    assert f"{good} not written: it exists and is not such a report. Fix: name another file" in done.stderr
+
+
 @pytest.mark.parametrize("example", CHECK_EXAMPLES)
 def test_the_examples_of_the_help_run(
     example: str, good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
