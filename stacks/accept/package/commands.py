@@ -195,7 +195,7 @@ def verify(
     criteria, cluster or machines are other ones than those that are given; 2: not decided: no signature, an
     unknown or an expired key, a row without a result, or a folder that cannot be read; 64: bad usage.
     """
-    from busbar.writing import write_whole
+    from busbar.judge.nccl.report.svg import write_report
     from stacks.accept.package import document
     from stacks.accept.package.evidence import Evidence
 
@@ -219,7 +219,10 @@ def verify(
     if unasked := [f"--{name.replace('_', '-')}" for name, value in told.items() if not value]:
         said.append(f"nobody has asked: {', '.join(unasked)}")
     if report:
-        write_whole(report, document.report(again, Evidence(folder), known))
+        try:
+            write_report(report, document.report(again, Evidence(folder), known))
+        except OSError as error:
+            raise Misuse(f"{report} not written: {error.strerror}") from None
         said.append(f"page of this release: {report}")
     said.append(f"{word}: {again['cluster']}, run {again['run']} of {again['ended']}")
     print_text("\n".join(map(_plain, said)))

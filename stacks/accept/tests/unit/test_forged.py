@@ -417,6 +417,14 @@ def test_the_page_of_another_release_is_not_compared_and_this_one_writes_its_own
     assert "999" not in own.read_text() and "good: seller@example.com" in own.read_text()
 
 
+def test_the_own_page_replaces_no_evidence(written: Path) -> None:
+    sums = written / document.SUMS
+    before = sums.read_text()
+    done = busbar("accept", "verify", str(written), "--report", str(sums))
+    assert (done.exit_code, sums.read_text()) == (64, before)
+    assert f"{sums} not written: it exists and is not such a report" in done.stderr
+
+
 ROW, NODES = "- id: inventory.h100.ecc\n", "- {id: inventory.h100.nodes, "
 
 
