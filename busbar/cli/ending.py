@@ -39,7 +39,7 @@ ENVIRONMENT = Fix("`make venv`, or for a site", ("docs", "sites", "'A site witho
 # Errors of files that are not defects of busbar, with the fix.
 FIXES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "let your user write there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "give your user access to it"),
 }
 
 

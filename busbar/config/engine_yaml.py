@@ -92,7 +92,7 @@ class _Constructor(SafeConstructor):
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError):
-            text = f"{node.value[:80]!r} is not a {node.tag.rpartition(':')[2]}; a text needs quotes"
+            text = f"{node.value[:80]!r} is not a {str(node.tag).rpartition(':')[2]}; a text needs quotes"
             raise ConstructorError(None, None, text, node.start_mark) from None
 
     def construct_yaml_float(self, node: ScalarNode) -> int | float:

@@ -219,6 +219,15 @@ def test_ctrl_c_at_a_question_is_an_interruption_and_no_error_of_busbar(
     assert capsys.readouterr().err == "error: interrupted; no changes made\n"
 
 
-def test_a_full_disk_is_no_error_of_busbar(capsys: pytest.CaptureFixture[str]) -> None:
-    assert end(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == 1
-    assert capsys.readouterr().err.startswith("error: a file: No space left on device. Fix: free space")
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.ENOSPC, "No space left on device. Fix: free space"),
+        (errno.EACCES, "Permission denied. Fix: give your user access to it"),
+    ],
+)
+def test_a_full_disk_and_a_file_of_another_user_are_no_errors_of_busbar(
+    number: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end(OSError(number, os.strerror(number), "Pulumi.prod.yaml")) == 1
+    assert capsys.readouterr().err.startswith(f"error: Pulumi.prod.yaml: {says}")
