@@ -27,7 +27,7 @@ PARALLEL = 50
 # A value of `--converge` beside host names.
 ALL = "all"
 CHARTS = "cluster"
-_STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.ya?ml")
+_STACK_FILE = re.compile(r"Pulumi\.(?P<stack>.+)\.yaml")
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,14 @@ def test_a_folder_without_a_project_says_what_to_pass(tmp_path: Path) -> None:
     assert caught.value.exit_code == USAGE
 
 
-def test_a_file_that_is_no_stack_file_is_refused(project: Path) -> None:
-    (project / "cluster.yaml").write_text("config: {}\n")
+@pytest.mark.parametrize("name", ["cluster.yaml", "Pulumi.prod.yml"])
+def test_a_file_that_pulumi_does_not_read_is_refused(project: Path, name: str) -> None:
+    (project / name).write_text("config: {}\n")
     with pytest.raises(Misuse, match=r"named Pulumi\.STACK\.yaml"):
-        named("cluster.yaml", None, project)
+        named(name, None, project)
+
+
+def test_a_stack_file_of_another_folder_is_refused(project: Path) -> None:
     (project / "deep" / "Pulumi.prod.yaml").write_text("config: {}\n")
     with pytest.raises(Misuse, match=r"is not a stack file of .*/site: "):
         named("deep/Pulumi.prod.yaml", project, project)
