@@ -74,7 +74,7 @@ class Installation(Generic[C]):
         """Register the namespace and the release of a chart, or nothing unless it is enabled.
 
         `more`: `image`, `await_ready`, `before_change` and `keep_namespace` of
-        busbar.components.engine.helm.create_release.
+        busbar.components.engine.helm.HelmOperator.
         """
         release = HelmOperator(
             operator,

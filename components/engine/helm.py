@@ -45,90 +45,6 @@ class Installed:
     release: str | None = None
 
 
-@dataclass(frozen=True)
-class InstalledRelease:
-    """A Helm release and its namespace. `installed`: both, for the check at the end of the update."""
-
-    release: kubernetes.helm.v3.Release
-    namespace: kubernetes.core.v1.Namespace
-    version: pulumi.Output[str]
-    """The version that runs, known after the installation."""
-    installed: tuple[Installed, ...]
-
-
-def create_release(
-    name: str,
-    operator: Operator,
-    chart: Chart,
-    values: Mapping[str, Any],
-    kubeconfig: pulumi.Input[str],
-    parent: pulumi.Resource,
-    *,
-    timeout_seconds: int,
-    image: str | None = None,
-    await_ready: bool = False,
-    before_change: Callable[[Api], None] | None = None,
-    keep_namespace: bool | None = None,
-) -> InstalledRelease:
-    """Register `<name>-namespace` and `<name>-release` as children of the operator called `name`.
-
-    The history is bounded, and hooks run (operators upgrade their CRDs in them).
-
-    `image`: where it is configured, its tag is the version that runs. `await_ready`: whether Helm waits for
-    the pods; not needed if something after the release waits for the resources that they offer.
-    `before_change` is called just before each installation and upgrade, which does not happen if it raises.
-    `keep_namespace`: a destroy leaves it, with the volumes in it.
-    """
-    namespace = create_privileged_namespace(
-        f"{name}-namespace",
-        operator.namespace,
-        kubeconfig,
-        pulumi.ResourceOptions(parent=parent, retain_on_delete=keep_namespace),
-    )
-    resource, repository = names.release(name), chart.repository_url
-    # A folder or an archive has one version, whichever is configured.
-    version = None if chart.is_local else chart.version
-
-    release = kubernetes.helm.v3.Release(
-        resource,
-        kubernetes.helm.v3.ReleaseArgs(
-            name=operator.release,
-            namespace=namespace.metadata["name"],
-            chart=chart.chart,
-            version=version,
-            repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=repository) if repository else None,
-            values=dict(values),
-            timeout=timeout_seconds,
-            max_history=MAX_HISTORY,
-            # The provider does not read a chart's files; this digest makes it install changed ones.
-            description=files_digest(chart),
-            create_namespace=False,
-            skip_await=not await_ready,
-            # The upgrade replaces CRDs in a hook; a check against the old CRDs would refuse the new objects.
-            disable_openapi_validation=True,
-        ),
-        opts=pulumi.ResourceOptions(
-            parent=parent,
-            # Two releases of one name would share their objects, so the old one is deleted first.
-            delete_before_replace=True,
-            hooks=create_recovery_hooks(
-                resource, operator.release, operator.namespace, kubeconfig, before_change
-            ),
-        ),
-    )
-
-    def running(status: Any) -> str:
-        # A chart of busbar has the version that it was made for, but the image is what runs.
-        return image_version(image) if image else str((status or {}).get("version") or chart.version)
-
-    return InstalledRelease(
-        release,
-        namespace,
-        pulumi.Output.from_input(release.status).apply(running),
-        (Installed(namespace, operator.namespace), Installed(release, operator.namespace, operator.release)),
-    )
-
-
 def files_digest(chart: Chart) -> str | None:
     """`chart sha256:...` over the files of a local chart, None for any other."""
     if not chart.is_local:
@@ -145,21 +61,6 @@ def image_version(image: str) -> str:
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return tag or digest or "latest"
-
-
-def changes(*releases: InstalledRelease) -> pulumi.Output[Any]:
-    """A `replacement_trigger` that changes with each upgrade and each installation into a new namespace.
-
-    A trigger that a state does not have yet replaces nothing, unlike one in the inputs of a Command.
-    """
-
-    def read(metadata: Any, status: Any) -> list[Any]:
-        return [(metadata or {}).get("uid"), (status or {}).get("revision")]
-
-    pairs = [pulumi.Output.all(each.namespace.metadata, each.release.status) for each in releases]
-    found = pulumi.Output.all(*(pair.apply(lambda known: read(*known)) for pair in pairs))
-    # A preview shows what a change of the release replaces.
-    return found if pulumi.runtime.is_dry_run() else known_or_none(found)
 
 
 # Further attempts after Helm has met kinds that an API server does not know yet.
@@ -209,14 +110,22 @@ def check_upgrade(operator: Operator, chart: Chart, api: Api) -> None:
 
 
 class HelmOperator(pulumi.ComponentResource):
-    """Makes the Namespace and the Helm Release; neither if another tool has installed the operator."""
+    """Makes the Namespace and the Helm Release; neither if another tool has installed the operator.
+
+    The history is bounded, and hooks run (operators upgrade their CRDs in them).
+    """
 
     version: pulumi.Output[str | None]
-    """The version that runs; None if another tool has installed it."""
-    releases: list[kubernetes.helm.v3.Release]
+    """The version that runs, known after the installation; None if another tool has installed it."""
+    releases: Sequence[kubernetes.helm.v3.Release] = ()
     """The Helm Release; empty if another tool has installed the operator."""
-    installed: Sequence[Installed]
+    installed: Sequence[Installed] = ()
     """The namespace and the release, for the check at the end of an update."""
+    changes: pulumi.Output[Any]
+    """A `replacement_trigger` that changes with each upgrade and each installation into a new namespace.
+
+    A trigger that a state does not have yet replaces nothing, unlike one in the inputs of a Command.
+    """
 
     def __init__(
         self,
@@ -234,36 +143,76 @@ class HelmOperator(pulumi.ComponentResource):
         keep_namespace: bool | None = None,
         helm_values: Path = HELM_VALUES,
     ) -> None:
-        """`config`: its section of the configuration. `helm_values`: the folder with its values. The others
-        are those of `create_release`; `before_change` takes the place of the check of skipped releases."""
+        """`config`: its section of the configuration. `helm_values`: the folder with its values.
+
+        `image`: where it is configured, its tag is the version that runs. `await_ready`: whether Helm waits
+        for the pods; not needed if something after the release waits for the resources that they offer.
+        `before_change` is called just before each installation and upgrade, which does not happen if it
+        raises; by default it is the check of skipped releases. `keep_namespace`: a destroy leaves it, with
+        the volumes in it.
+        """
         super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
         self._operator, self._kubeconfig = operator, kubeconfig
         self._values = operator.values(helm_values, config, taints)
-        self._made: list[InstalledRelease] = []
         self.version = pulumi.Output.from_input(None)
-        if config.enabled:
-            check = partial(check_upgrade, operator, chart) if operator.releases else None
-            made = create_release(
-                name,
-                operator,
-                chart,
-                self._values,
-                kubeconfig,
-                self,
-                timeout_seconds=config.timeout_seconds,
-                image=image,
-                await_ready=await_ready,
-                before_change=before_change or check,
-                keep_namespace=keep_namespace,
-            )
-            self._made, self.version = [made], made.version
-        self.releases = [each.release for each in self._made]
-        self.installed = [each for made in self._made for each in made.installed]
+        self.changes = pulumi.Output.from_input([])
+        if not config.enabled:
+            return
+        check = partial(check_upgrade, operator, chart) if operator.releases else None
+        namespace = create_privileged_namespace(
+            f"{name}-namespace",
+            operator.namespace,
+            kubeconfig,
+            pulumi.ResourceOptions(parent=self, retain_on_delete=keep_namespace),
+        )
+        resource, repository = names.release(name), chart.repository_url
+        release = kubernetes.helm.v3.Release(
+            resource,
+            kubernetes.helm.v3.ReleaseArgs(
+                name=operator.release,
+                namespace=namespace.metadata["name"],
+                chart=chart.chart,
+                # A folder or an archive has one version, whichever is configured.
+                version=None if chart.is_local else chart.version,
+                repository_opts=kubernetes.helm.v3.RepositoryOptsArgs(repo=repository)
+                if repository
+                else None,
+                values=self._values,
+                timeout=config.timeout_seconds,
+                max_history=MAX_HISTORY,
+                # The provider does not read a chart's files; this digest makes it install changed ones.
+                description=files_digest(chart),
+                create_namespace=False,
+                skip_await=not await_ready,
+                # The upgrade replaces CRDs in a hook; a check against the old CRDs would refuse the new
+                # objects.
+                disable_openapi_validation=True,
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # Two releases of one name would share their objects, so the old one is deleted first.
+                delete_before_replace=True,
+                hooks=create_recovery_hooks(
+                    resource, operator.release, operator.namespace, kubeconfig, before_change or check
+                ),
+            ),
+        )
+        self.releases = [release]
+        self.installed = [
+            Installed(namespace, operator.namespace),
+            Installed(release, operator.namespace, operator.release),
+        ]
 
-    @property
-    def changes(self) -> pulumi.Output[Any]:
-        """A `replacement_trigger` that changes as `changes` says."""
-        return changes(*self._made)
+        def running(status: Any) -> str:
+            # A chart of busbar has the version that it was made for, but the image is what runs.
+            return image_version(image) if image else str((status or {}).get("version") or chart.version)
+
+        self.version = pulumi.Output.from_input(release.status).apply(running)
+        found = pulumi.Output.all(namespace.metadata, release.status).apply(
+            lambda known: [[(known[0] or {}).get("uid"), (known[1] or {}).get("revision")]]
+        )
+        # A preview shows what a change of the release replaces.
+        self.changes = found if pulumi.runtime.is_dry_run() else known_or_none(found)
 
     def _wait_for_devices(
         self,
