@@ -10,12 +10,13 @@ import pulumi
 import pytest
 
 from busbar.components.engine import cluster
-from busbar.components.engine.helm import check_upgrade, create_recovery_hooks
+from busbar.components.engine.helm import create_recovery_hooks
+from busbar.components.network_operator import check_change
 from busbar.config import NetworkOperator
 from busbar.exits import Failed
 from busbar.finding import STACK_SHOWN
 from busbar.helm import releases
-from busbar.manifests.operators import NETWORK_OPERATOR
+from busbar.manifests.operators import HEAD
 from tests.unit.helm.test_installed import deployed
 
 RELEASE = ("gpu-operator-release", "gpu-operator", "operators", "KUBECONFIG")
@@ -112,6 +113,16 @@ def test_an_installation_is_repeated_when_all_servers_know_its_kinds(monkeypatch
 
 def test_pulumi_up_does_not_upgrade_over_a_major_release_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STACK_SHOWN, "prod")
-    check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.4.2"), deployed("26.1.2"))
+    check_change(NetworkOperator(version="26.4.2"), deployed("26.1.2"))
     with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2.* with: busbar up prod$"):
-        check_upgrade(NETWORK_OPERATOR, NetworkOperator(version="26.7.0"), deployed("26.1.2"))
+        check_change(NetworkOperator(version="26.7.0"), deployed("26.1.2"))
+
+
+def test_a_policy_of_others_is_neither_merged_nor_deleted_later() -> None:
+    path = "/apis/mellanox.com/v1alpha1/nicclusterpolicies/nic-cluster-policy"
+    api = deployed("26.1.2")
+    api.objects[path] = {"metadata": {"labels": HEAD["metadata"]["labels"]}}
+    check_change(NetworkOperator(version="26.4.2"), api)
+    api.objects[path] = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}
+    with pytest.raises(Failed, match=r"busbar has not made it.*network_operator\.enabled: false"):
+        check_change(NetworkOperator(version="26.4.2"), api)
