@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.wait import Clock, Deadline, SystemClock, wait_until
+from busbar.kube.wait import Clock, Deadline, Pending, SystemClock, wait_until
 
 POLL_SECONDS = 1.0
 _UNITS = {
@@ -63,17 +63,23 @@ API_SECONDS = 60.0
 
 
 def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None) -> None:
-    """Create the namespace, with `owner` as its mark.
+    """Create the namespace, with `owner` as its mark; one that is being deleted is waited for.
 
     Raises ValueError if it exists without that mark, and ApiError or TimedOut.
     """
     metadata: JsonObject = {"name": name, "annotations": {OWNER: owner}}
-    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    manifest: JsonObject = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
-    def claim() -> str:
-        created = create(api, NAMESPACES, manifest)
-        found = metadata if created else api.get(f"{NAMESPACES}/{name}")["metadata"]
-        return str((found.get("annotations") or {}).get(OWNER) or "missing")
+    def claim() -> str | Pending:
+        found = manifest if create(api, NAMESPACES, manifest) else find(api, f"{NAMESPACES}/{name}")
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            conditions = ((found or {}).get("status") or {}).get("conditions") or []
+            why = "".join(f"; {each['message']}" for each in conditions if each["status"] == "True")
+            return Pending(
+                f"namespace {name} is being deleted{why}. Fix: start again what removes these finalizers, or "
+                "take them out with kubectl edit, where nothing has to be cleaned up any more; then retry"
+            )
+        return str((found["metadata"].get("annotations") or {}).get(OWNER) or "missing")
 
     mark = wait_until(claim, Deadline(clock or SystemClock(), API_SECONDS), poll_seconds=POLL_SECONDS)
     if mark != owner:

@@ -6,6 +6,7 @@ import pytest
 
 from busbar.kube.client import ApiError
 from busbar.kube.objects import NAMESPACES, OWNER, claim_namespace
+from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Clock, Cluster
 
 MINE = "busbar/prod/validation-namespace"
@@ -32,6 +33,23 @@ def test_any_other_is_refused_with_what_to_do(annotations: dict[str, str] | None
         "; else use another one, or enabled: false of its chart"
     )
     assert not cluster.created
+
+
+@pytest.mark.parametrize("seconds", [30, 90])
+def test_one_that_is_being_deleted_is_waited_for_and_what_keeps_it_is_named(seconds: int) -> None:
+    """Nothing can be created in it, and nobody would know why."""
+    left = {"status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"}
+    passed = {"status": "False", "message": "All resources successfully discovered"}
+    metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {OWNER: MINE}}
+    path, clock = f"{NAMESPACES}/jobs", Clock()
+    cluster = Cluster({path: {"metadata": metadata, "status": {"conditions": [passed, left]}}})
+    clock.at(seconds, lambda: cluster.objects.pop(path))
+    if seconds < 60:
+        claim_namespace(cluster, "jobs", MINE, clock)
+        assert len(cluster.created) == 1
+        return
+    with pytest.raises(TimedOut, match=r"jobs is being deleted; Some resources are remaining: pods.*Fix: "):
+        claim_namespace(cluster, "jobs", MINE, clock)
 
 
 def test_an_api_that_refuses_is_an_error() -> None:
