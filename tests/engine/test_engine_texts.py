@@ -47,6 +47,10 @@ PROGRAM = """
         import pulumi_random
         provider = pulumi_random.Provider("cluster", opts=pulumi.ResourceOptions(depends_on=[first]))
         pulumi_random.RandomString("word", length=4, opts=pulumi.ResourceOptions(provider=provider))
+    if mode == "reference":
+        async def main():
+            await pulumi.StackReference("organization/tiny/nowhere").get_output_details("a")
+        pulumi.run(main)
     if mode == "plugin":
         pulumi.CustomResource("nosuch:index:Thing", "thing")
 """
@@ -153,12 +157,14 @@ FIXES: Mapping[str, Case] = {
         MODE="plugin", PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION="true"
     ),
     "wait until that update has ended": locked,
+    "name the stack as": lambda engine: engine.up(MODE="reference"),
 }
 # Part of an error that only follows another one -> what makes it.
 FOLLOWING: Mapping[str, Case] = {
     "update failed": lambda engine: engine.up(MODE="fail"),
     "exited with non-zero exit code": lambda engine: engine.up(MODE="exit"),
     "whose registration isn't pending": lambda engine: engine.up("--continue-on-error", MODE="fail"),
+    "'NoneType' object": lambda engine: engine.up("--continue-on-error", MODE="reference"),
     "unknown provider": lambda engine: engine.up("--continue-on-error", MODE="provider"),
 }
 

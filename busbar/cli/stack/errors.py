@@ -59,6 +59,17 @@ _FIXES: Mapping[str, Fix | str] = {
     r"ssh: (handshake failed|unable to authenticate)": Fix(
         "see which hosts refuse the key, or have another host key", ("preflight", STACK)
     ),
+    r'unknown stack "': "name the stack as `pulumi stack ls --all` does, which lists those of this backend.",
+    # Of Helm, the first where an object is one of another release.
+    r"invalid ownership metadata": Fix(
+        "to use the installation that has this object, set enabled: false of its chart; else uninstall that "
+        "one first, with all that depends on it"
+    ),
+    r"has no deployed releases": Fix(command=("up", STACK, "--converge", "cluster")),
+    r"because it is being terminated": Fix(
+        "repair what keeps the namespace (kubectl describe namespace NAMESPACE); when it is gone",
+        ("up", STACK, "--converge", "cluster"),
+    ),
     r"\.pulumi.*: (operation not permitted|permission denied|read-only file system|no space left on)": (
         "let your user write to the folder of the backend, or free space there: df -h; then retry."
     ),
@@ -75,6 +86,8 @@ _FOLLOW_UP = re.compile(
     # A component, or the provider of a resource, was not begun because an earlier step failed.
     r"|cannot complete a resource .* whose registration isn't pending"
     r"|unknown provider 'urn:\S+' for resource "
+    # What the SDK says after a reference to a stack that failed.
+    r"|'NoneType' object has no attribute 'get'"
     # A step with a secret whose input a failed step did not return.
     r"|malformed RPC secret: missing value"
 )

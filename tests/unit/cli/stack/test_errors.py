@@ -24,8 +24,23 @@ pytestmark = pytest.mark.usefixtures("stack_dev")
         ("worker-w-2: ssh: rejected: connect failed (No route to host)", "take it out of hosts"),
         ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight dev"),
         ("error: configured Kubernetes cluster is unreachable", "busbar verify dev"),
+        (
+            'error: gpu-operator-release: ClusterRole "gpu-operator" in namespace "" exists and cannot be '
+            "imported into the current release: invalid ownership metadata; annotation validation error: key "
+            '"meta.helm.sh/release-namespace" must equal "gpu-operator": current value is "nvidia"',
+            "set enabled: false of its chart",
+        ),
+        (
+            'error: gpu-operator-release: "gpu-operator" has no deployed releases',
+            "busbar up dev --converge cluster",
+        ),
+        (
+            'error: jobs.batch is forbidden: unable to create new content in namespace "jobs" because it is '
+            "being terminated",
+            "busbar up dev --converge cluster",
+        ),
     ],
-    ids=["dead", "dead behind a bastion", "key", "no cluster"],
+    ids=["dead", "dead behind a bastion", "key", "no cluster", "of others", "uninstalled", "namespace"],
 )
 def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
     (reason,) = reasons([], stderr)
