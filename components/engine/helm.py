@@ -207,11 +207,8 @@ class HelmOperator(pulumi.ComponentResource):
         ]
 
         # A chart of busbar has the version that it was made for, but the image is what runs.
-        self.version = status.apply(
-            lambda found: (
-                image_version(image) if image else str((found or {}).get("version") or chart.version)
-            )
-        )
+        runs = image_version(image) if image else None
+        self.version = status.apply(lambda found: runs or str((found or {}).get("version") or chart.version))
         found = pulumi.Output.all(namespace.metadata, revision).apply(
             lambda known: [[(known[0] or {}).get("uid"), known[1]]]
         )
