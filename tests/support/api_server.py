@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
     etcd_url, peer_url = f"http://127.0.0.1:{etcd}", f"http://127.0.0.1:{peers}"
     with ExitStack() as running:
-        running.enter_context(
+        store = running.enter_context(
             _process(
                 folder, "etcd", "--data-dir", folder / "etcd", "--unsafe-no-fsync",
                 "--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url,
@@ -97,7 +98,8 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
         certificate = folder / "certificates" / "apiserver.crt"
 
         def ready() -> ApiServer | Pending:
-            assert server.poll() is None, (folder / "kube-apiserver.log").read_text()[-2000:]
+            for process, name in ((store, "etcd"), (server, "kube-apiserver")):
+                assert process.poll() is None, (folder / f"{name}.log").read_text()[-2000:]
             if not certificate.exists():
                 return Pending("waiting for its certificate")
             text = _kubeconfig(port, certificate.read_bytes())
@@ -139,11 +141,13 @@ def _process(folder: Path, name: str, *words: str | Path) -> Iterator[subprocess
 
 
 def _free_ports(count: int) -> list[int]:
-    with ExitStack() as open_ones:
-        sockets = [open_ones.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Ports below those of outgoing connections, one of which could take a port before its server listens."""
+    found = set[int]()
+    while len(found) < count:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(20_000, 30_000)))
+            found.add(probe.getsockname()[1])
+    return list(found)
 
 
 def _private_key() -> bytes:
