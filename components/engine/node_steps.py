@@ -128,7 +128,10 @@ async def fail_unless_ready(
         found = await asyncio.to_thread(batches.ask, text, jobs=False)
         problems = await asyncio.to_thread(cluster_servers.ask_servers, text, servers)
         unable = await asyncio.to_thread(health.await_health, text, cluster)
-    except (ApiError, TimedOut, ValueError) as error:
+    except ValueError as error:
+        pulumi.warn(f"it is unknown whether servers and workers are running: {error}")
+        return
+    except (ApiError, TimedOut) as error:
         what = f"it is unknown whether servers and workers are running: {error}"
         cause = error.error if isinstance(error, TimedOut) else error
         next_step = read_kubeconfig_again(servers[0]) if isinstance(cause, UnknownAuthority) else ASK_VERIFY

@@ -60,6 +60,7 @@ _FIXES: Mapping[str, Fix | str] = {
         "see which hosts refuse the key, or have another host key", ("preflight", STACK)
     ),
     r'unknown stack "': "name the stack as `pulumi stack ls --all` does, which lists those of this backend.",
+    # Of Helm, the first where an object is one of another release.
     r"invalid ownership metadata": Fix(
         "to use the installation that has this object, set enabled: false of its chart; else uninstall that "
         "one first, with all that depends on it"

@@ -63,7 +63,6 @@ def end(monkeypatch: pytest.MonkeyPatch, workers: Any = READY, servers: Any = ()
         {"workers": TimedOut(20, "no answer", None)},
         {"servers": REFUSED},
         {"servers": TimedOut(60, "waiting for the API", REFUSED)},
-        {"workers": ValueError("a kubeconfig without a server")},
     ],
 )
 def test_an_api_that_does_not_answer_fails_the_update(
@@ -75,6 +74,12 @@ def test_an_api_that_does_not_answer_fails_the_update(
         end(monkeypatch, **answers)
     unknown = f"it is unknown whether servers and workers are running: {error}"
     assert str(caught.value) == f"{unknown}. Fix: see what does not run: busbar verify prod"
+
+
+def test_an_unusable_kubeconfig_is_a_warning(update: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    end(monkeypatch, workers=ValueError("a kubeconfig without a server"))
+    unknown = "it is unknown whether servers and workers are running"
+    assert update == [f"{unknown}: a kubeconfig without a server"]
 
 
 def test_a_cluster_that_was_made_anew_fails_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
