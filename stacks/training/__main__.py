@@ -9,8 +9,6 @@ from pulumi_command import local
 
 from busbar.components.engine.local_command import from_project
 from busbar.components.frame import Installation, run
-from busbar.finding import Finding
-from busbar.kube.client import Api
 from stacks.training.capability import CAPABILITY
 from stacks.training.package import target, trainer
 from stacks.training.package.components import (
@@ -75,8 +73,4 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     ).apply(lambda found: build_outputs(training, on.cluster.cluster_name, targets, **found))
 
 
-def removed(training: Training, api: Api) -> list[Finding]:
-    return [*trainer.removed(training, api, f"{pulumi.get_project()}/{pulumi.get_stack()}")]
-
-
-run(CAPABILITY, CONFIG, __file__, install, outputs=Outputs, refusals=target.refusals, unchangeable=removed)
+run(CAPABILITY, CONFIG, __file__, install, outputs=Outputs, refusals=target.refusals)

@@ -6,35 +6,25 @@ TCP, or does not start (kubeflow/trainer v2.3.0, manifests/base/runtimes).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from busbar.collect.watch import true_conditions
-from busbar.finding import Finding
 from busbar.frame import InstalledChart
-from busbar.kube.client import Api
-from busbar.kube.gpus import owners
-from busbar.kube.objects import find
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
-from busbar.text import listed
 from stacks.training.package import networks, pod, versions
-from stacks.training.package.config import Trainer, Training, TrainingOperator
+from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
 
 # Names by which Trainer finds the container for the command of a TrainJob.
 _JOB = _CONTAINER = "node"
-_API = "trainer.kubeflow.org/v1alpha1"
 _STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
 
 TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
 TRAINING_OPERATOR = Operator(
     config_key="training_operator", release="training-operator", namespace="training-operator"
 )
-# Their CRDs, and so all jobs, go with the release.
-_JOBS = (TRAINER, f"{_API}/trainjobs"), (TRAINING_OPERATOR, "kubeflow.org/v1/pytorchjobs")
-_ENDED = {"Complete", "Failed", "Succeeded"}
 # Kubeflow's own manifests of the release, for PyTorchJobs only (tests/unit/charts/pack.py).
 TRAINING_OPERATOR_CHART = (
     Path(__file__).resolve().parents[1] / "charts" / f"training-operator-{versions.TRAINING_OPERATOR}.tgz"
@@ -49,20 +39,6 @@ def training_operator(config: TrainingOperator, chart: str) -> InstalledChart:
         timeout_seconds=config.timeout_seconds,
         values={"image": config.image, "initContainerImage": config.init_image},
     )
-
-
-def removed(training: Training, api: Api, stack: str) -> Iterator[Finding]:
-    """Find the operators of `stack` (PROJECT/STACK) whose removal would end jobs. Raises ApiError."""
-    owner = owners(api)
-    for operator, jobs in () if training.removal.cancel_jobs else _JOBS:
-        if getattr(training, operator.config_key).enabled or owner.get(operator.namespace) != stack:
-            continue
-        items = (find(api, f"/apis/{jobs}") or {}).get("items") or ()
-        active = [each for each in items if _ENDED.isdisjoint(at["type"] for at in true_conditions(each))]
-        if names := [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in active]:
-            what = f"ends {jobs.rpartition('/')[2]} with the operator: {listed(names)}"
-            fix = "wait for their end, or set removal.cancel_jobs: true"
-            yield Finding((operator.config_key, "enabled"), what, fix, "false")
 
 
 # User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).
@@ -167,7 +143,7 @@ def _runtime(
     target: Target, framework: str, policy: dict[str, Any], template: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "apiVersion": _API,
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "ClusterTrainingRuntime",
         "metadata": {
             "name": f"busbar-{framework}-{target.pool}",

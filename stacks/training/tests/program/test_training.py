@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import pulumi
 import pytest
 import yaml
 
 from busbar.collect.spec import GRACE_SECONDS
-from busbar.components import frame
 from busbar.components.engine import helm
-from busbar.kube.objects import NAMESPACES, OWNER
 from busbar.manifests.names import digest
 from stacks.training.capability import CAPABILITY
 from stacks.training.package.networks import create_crd
@@ -23,7 +20,6 @@ from stacks.training.tests.support import configured
 from stacks.training.tests.unit.made import verdict
 from tests.program.harness import LOCAL, RELEASE, ROOT, Run
 from tests.program.on_cluster import NAMESPACE, created, run_on_cluster
-from tests.support.kube_cluster import Cluster
 from tests.support.measured import outputs
 
 JOB = "kubernetes:batch/v1:Job"
@@ -163,21 +159,6 @@ def test_trainer_is_a_release_that_is_awaited_and_every_pool_has_its_runtimes_af
 
 
 DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"
-
-
-def test_an_operator_with_jobs_is_not_removed_and_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    marks = {OWNER: "busbar-training/test/trainer-namespace"}
-    namespace = {"metadata": {"name": "kubeflow-system", "annotations": marks}}
-    jobs = {"items": [{"metadata": {"namespace": "team", "name": "run"}}]}
-    api = Cluster({NAMESPACES: [namespace], "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": jobs})
-
-    async def refuse(_: object, look: Any) -> None:
-        raise pulumi.RunError("\n".join(map(str, look(api))))
-
-    monkeypatch.setattr(frame, "refuse_changes", refuse)
-    run = up(uid="9")  # equal calls run the program once
-    assert "trainer.enabled: false ends trainjobs with the operator: team/run" in str(run.error)
-    assert created(run) == []
 
 
 def test_multus_is_installed_at_k3s_s_paths_before_the_networks_and_these_before_the_job(

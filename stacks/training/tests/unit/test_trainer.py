@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.objects import NAMESPACES, OWNER
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.proof import render
 from stacks.training.package.target import Target, targets
-from stacks.training.package.trainer import deepspeed_runtime, removed, torch_runtime
+from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
 from stacks.training.tests.support import training
 from tests.support import measured
 from tests.support.clusters import site
-from tests.support.kube_cluster import Cluster
 from tests.unit.charts.published import complaints, published_crd
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -149,45 +147,3 @@ def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:
     pod = jobs(runtime(deepspeed_runtime, **H100))["node"]["template"]["spec"]
     name, _, settings = container(pod)["command"][-1].partition("=")
     assert name == "SetEnv" and dict(pair.split("=", 1) for pair in shlex.split(settings)) == env(pod)
-
-
-OURS = "busbar-training/site"
-ENDS = "training_operator.enabled: false ends pytorchjobs with the operator: team/run. Fix: wait"
-
-
-@pytest.mark.parametrize(
-    ("config", "owner", "state", "expected"),
-    [
-        (
-            {},
-            OURS,
-            "Running",
-            "training_operator.enabled: false ends pytorchjobs with the operator: team/run. Fix",
-        ),
-        # It waits for a quota, and has no pod.
-        (
-            {},
-            OURS,
-            "Suspended",
-            "training_operator.enabled: false ends pytorchjobs with the operator: team/run",
-        ),
-        ({}, OURS, "Succeeded", ""),
-        # The operator is not of this stack, or stays, or its jobs may end.
-        ({}, "busbar-training/other", "Running", ""),
-        ({"training_operator": {"enabled": True}}, OURS, "Running", ""),
-        ({"removal": {"cancel_jobs": True}}, OURS, "Running", ""),
-    ],
-)
-def test_an_operator_is_not_taken_away_from_jobs_that_have_not_ended(
-    config: dict[str, Any], owner: str, state: str, expected: str
-) -> None:
-    marks = {OWNER: f"{owner}/training-operator-namespace"}
-    namespaces = [
-        {"metadata": {"name": name, "annotations": marks}}
-        for name in ("training-operator", "kubeflow-system")
-    ]
-    status = {"conditions": [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}]}
-    job = {"metadata": {"namespace": "team", "name": "run"}, "status": status}
-    jobs = {"/apis/kubeflow.org/v1/pytorchjobs": {"items": [job]}}
-    found = [*removed(training(**config), Cluster({NAMESPACES: namespaces, **jobs}), OURS)]
-    assert len(found) == bool(expected) and expected in "".join(map(str, found))
