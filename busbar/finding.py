@@ -35,7 +35,7 @@ def filled(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fix:
-    """What to do: a sentence, a command of busbar, or both. A test asks each command for its options.
+    """The repair that a message names: a sentence, a command of busbar, or both. Tests parse each command.
 
     `command`: its words, such as ("up", STACK, "--converge", "worker-1"). `when`: the condition under which
     it helps, or what comes after it. `str()` is what a message shows.

@@ -24,8 +24,8 @@ main() {
 
 remove_agent() {
   may_remove || return 0
-  # The GPU Operator's pods restart K3s when they leave, and the kubelet makes the Node again that was deleted. Then the note of
-  # the installation is missing on it.
+  # The GPU Operator's pods restart K3s when they end, and the kubelet then registers the deleted Node again. Such a Node lacks
+  # the note of the installation.
   # shellcheck disable=SC2034 # read by owner.sh
   [[ $(node_field "$NODE_NAME" '{.metadata.name}|{.metadata.annotations.busbar/machine}' || true) != ?*"|" ]] || NODE_AGAIN=true
   k3s_uninstall

@@ -179,7 +179,7 @@ login_proxy() {
     "$(truth is_open 10 "$(tr -d '[]' <<<"${address%:*}")/${address##*:}")"
 }
 
-# shared_answers: whether a machine has the address, which may be one of those that share it.
+# shared_answers: succeeds if a machine answers at the address; it may be a host that shares it.
 shared_answers() {
   is_open 2 "$SHARED_ADDRESS/6443" || is_open 2 "$SHARED_ADDRESS/22"
 }

@@ -72,8 +72,10 @@ class Results:
         of_pool = self._api.list(self._path, labelSelector=f"{LABEL}={record.pool}")
         # UTC, as Kubernetes writes it: in the order of time.
         of_pool.sort(key=lambda each: each["metadata"].get("creationTimestamp") or "", reverse=True)
-        updates = [each for each in of_pool if (kept := _stored(each)) and kept[0].kind == "update"]
-        others = [each for each in of_pool if each not in updates]
+        updates, others = list[JsonObject](), list[JsonObject]()
+        for each in of_pool:
+            stored = _stored(each)
+            (updates if stored and stored[0].kind == "update" else others).append(each)
         for each in (*updates[RECORDS:], *others[RECORDS:]):
             delete(self._api, f"{self._path}/{each['metadata']['name']}", each["metadata"]["uid"])
 

@@ -478,7 +478,7 @@ def read(
 
     These are the object `<project>:<key>`, which describes `what`, and some of `secrets`.
     """
-    node, config = _config(path)
+    node, config = _config(path, *_document(path))
     problems = list(unknown_keys(config, project, [key, *secrets]))
     set_secrets: set[str] = set()
     for name in secrets:
@@ -508,19 +508,20 @@ def read(
 
 def keys(path: Path) -> set[str]:
     """The keys `<project>:<name>` of a file; none where an environment adds to them. Raises ConfigError."""
-    _, content = _document(path)
-    return set() if isinstance(content, Mapping) and "environment" in content else set(_config(path)[1])
+    node, content = _document(path)
+    has_environment = isinstance(content, Mapping) and "environment" in content
+    return set() if has_environment else set(_config(path, node, content)[1])
 
 
 def written(path: Path, name: str) -> Any:
     """The object `<project>:<key>` of a stack file, unchecked; None without one. Raises ConfigError."""
-    return _config(path)[1].get(name)
+    return _config(path, *_document(path))[1].get(name)
 
 
 def sections(path: Path) -> list[Mapping[str, Any]]:
     """The objects in the configuration of a stack file of any project; none where it cannot be read."""
     try:
-        config = _config(path)[1]
+        config = _config(path, *_document(path))[1]
     except ConfigError:
         return []
     return [each for each in config.values() if isinstance(each, Mapping)]
@@ -528,9 +529,10 @@ def sections(path: Path) -> list[Mapping[str, Any]]:
 
 def quarantined(path: Path) -> set[str]:
     """The names of hosts that a valid stack file of any project lists with a quarantine."""
-    lists = [hosts for each in sections(path) for hosts in (each.get("hosts") or {}).values()]
+    found = sections(path)
+    lists = [hosts for each in found for hosts in (each.get("hosts") or {}).values()]
     hosts = [host for each in lists if isinstance(each, list) for host in each]
-    given = [each.get("hosts_from") for each in sections(path)]
+    given = [each.get("hosts_from") for each in found]
     listed = {name for each in given if isinstance(each, Mapping) for name in each.get("quarantine") or ()}
     return {host["name"] for host in hosts if host.get("quarantine")} | listed
 
@@ -555,9 +557,8 @@ def project_name(folder: Path | None) -> str | None:
     return None
 
 
-def _config(path: Path) -> tuple[Node | None, dict[str, Any]]:
-    """The object `config`: its node, and `<project>:<key>` -> value. Raises ConfigError."""
-    node, content = _document(path)
+def _config(path: Path, node: Node | None, content: Any) -> tuple[Node | None, dict[str, Any]]:
+    """The object `config` of a document: its node, and `<project>:<key>` -> value. Raises ConfigError."""
     config = content.get("config") if isinstance(content, Mapping) else None
     if not isinstance(config, Mapping):
         raise ConfigError([Finding((path.name,), "`config:` is missing or not an object", f"see {EXAMPLE}")])

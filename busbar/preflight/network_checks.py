@@ -57,7 +57,7 @@ def check_network(host: Host, required: HostRequirements, report: Report) -> Ite
     }
     installed = OWN_PROCESSES[host.role] if report.managed else ()
     for listener in report.listening:
-        # What busbar has installed in another role has a finding of its own.
+        # _leftovers names a process that busbar has installed in another role.
         if listener.port in wanted[host.role] and listener.process not in (*installed, *report.managed):
             what = f"TCP port {listener.port} is in use by {listener.process}"
             yield error(what, f"stop {listener.process}, or list the host in another role")

@@ -235,7 +235,7 @@ class Report(StrictModel):
     login_proxy: LoginProxy | None = None
     """Without a configured proxy."""
     shared_answers: bool = False
-    """Whether a machine has hosts.virtual_ip, perhaps one of those that share it."""
+    """True if a machine answers at hosts.virtual_ip, which may be a host that shares it."""
     node_address: str
     flannel_address: str
     """The first address of the interface with `node_address`; both are empty where the site sets them."""

@@ -60,7 +60,7 @@ _FIXES: Mapping[str, Fix | str] = {
         "see which hosts refuse the key, or have another host key", ("preflight", STACK)
     ),
     r'unknown stack "': "name the stack as `pulumi stack ls --all` does, which lists those of this backend.",
-    # Of Helm, the first where an object is one of another release.
+    # Helm's own texts follow; it refuses the object of another release with the first one.
     r"invalid ownership metadata": Fix(
         "to use the installation that has this object, set enabled: false of its chart; else uninstall that "
         "one first, with all that depends on it"
@@ -86,7 +86,7 @@ _FOLLOW_UP = re.compile(
     # A component, or the provider of a resource, was not begun because an earlier step failed.
     r"|cannot complete a resource .* whose registration isn't pending"
     r"|unknown provider 'urn:\S+' for resource "
-    # What the SDK says after a reference to a stack that failed.
+    # The SDK says this after it has read a stack that does not exist.
     r"|'NoneType' object has no attribute 'get'"
     # A step with a secret whose input a failed step did not return.
     r"|malformed RPC secret: missing value"

@@ -186,7 +186,7 @@ def runs_alone(slow_in_pairs: bool) -> int:
 
 
 def score(known: Known, places: Places) -> Findings:
-    """What is slow by what is known: the results of more stages say more."""
+    """Find what is slow by the results of the stages so far; more stages say more."""
     runs = _Runs(known, places)
     partners = runs.with_good_pair("A")
     judging = runs.with_partners(partners, "B")

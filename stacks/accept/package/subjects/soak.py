@@ -428,7 +428,7 @@ def _slowest(asked: Question) -> Finding:
     if dark := [name for name, clock in clocks.items() if clock <= 0]:
         return Finding("unknown", f"the clocks of GPUs could not be read on {listed(dark)}")
     if len(clocks) < 2:
-        return Finding("unknown", "there is no other node to compare with")
+        return Finding("unknown", "no second node to compare with")
     name = min(clocks, key=lambda each: clocks[each])
     others = median(clock for each, clock in clocks.items() if each != name)
     loss = round(max(100 * (1 - clocks[name] / others), 0), 2)
