@@ -352,7 +352,7 @@ leave_cluster() {
   fi
   { nodes=$(etcd_nodes) && claims=$(local_claims); } || die "$API_SERVER no longer answers" "retry"
   [[ -z $claims ]] || die "claims have their data on the disk of this server: $claims; no changes made" \
-    "copy what is needed, kubectl delete pvc, and retry; or list the server again"
+    "copy what is needed, kubectl delete pvc and the pv that stays, retry; or list the server again"
   members=$(grep -c . <<<"$nodes" || true)
   ready=$(grep -v "^$NODE_NAME " <<<"$nodes" | grep -c True || true)
   is_stopped "$UNIT" || ((ready >= members / 2 + (members > 2))) ||

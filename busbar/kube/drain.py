@@ -317,7 +317,7 @@ def remove_stale_nodes(
     if held := [f"{name} ({listed(claims[name])})" for name in sorted(runs & claims.keys())]:
         raise NodesRemain(
             f"claims have their data on the disks of hosts that are to be removed: {', '.join(held)}. Fix: "
-            "copy what is needed, kubectl delete pvc, and retry; or list the hosts again"
+            "copy what is needed, kubectl delete pvc and the pv that stays, retry; or list the hosts again"
         )
     draining: dict[str, Sequence[DrainHook]] = {}
     failed: dict[str, str] = {}
