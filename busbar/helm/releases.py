@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 
+from busbar.finding import STACK, Fix, with_fix
 from busbar.kube.batches import answer
 from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.objects import find
@@ -194,12 +195,12 @@ def statuses(api: Api) -> dict[tuple[str, str], str]:
     }
 
 
-Expected = Collection[tuple[str, str | None]]
-"""(namespace, release) of each release, and (namespace, None) of each namespace."""
+Expected = Collection[tuple[str, str | None, int | None]]
+"""(namespace, release, revision, if known) of each release, and (namespace, None, None) of each namespace."""
 
 
 def ask(kubeconfig: str, expected: Expected) -> list[str]:
-    """Everything that is not on the cluster, each as a sentence.
+    """What is not on the cluster, or not at this revision, each as a sentence with its fix.
 
     Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
     """
@@ -208,11 +209,20 @@ def ask(kubeconfig: str, expected: Expected) -> list[str]:
 
 def missing(api: Api, expected: Expected) -> list[str]:
     """The answer of `ask`, with one request per release, and per namespace without one. Raises ApiError."""
-    releases = sorted((namespace, release) for namespace, release in expected if release)
-    others = {namespace for namespace, _ in expected} - {namespace for namespace, _ in releases}
-    gone = [f"Helm release {space}/{name}" for space, name in releases if not deployed(api, space, name)]
-    gone += [f"namespace {namespace}" for namespace in sorted(others) if not _exists(api, namespace)]
-    return [f"{each} is not on the cluster" for each in gone]
+    releases = sorted((space, name, revision) for space, name, revision in expected if name)
+    others = {space for space, *_ in expected} - {space for space, *_ in releases}
+    gone, changed = [f"namespace {space}" for space in sorted(others) if not _exists(api, space)], list[str]()
+    for space, name, revision in releases:
+        records, what = deployed(api, space, name), f"Helm release {space}/{name}"
+        if not records:
+            gone.append(what)
+        elif revision and (now := _revision(records[-1])) != revision:
+            # Of a restored snapshot there is none to go back to.
+            back = f"helm rollback {name} {revision:g} -n {space}, then" if now > revision else ""
+            what += f" is at revision {now}, expected {revision:g}: this stack has not installed it"
+            changed.append(with_fix(what, Fix(back, ("up", STACK, "--refresh"))))
+    again = Fix("it is installed again by", ("up", STACK, "--converge", "cluster"))
+    return [*(with_fix(f"{each} is not on the cluster", again) for each in gone), *changed]
 
 
 def deployed(api: Api, namespace: str, release: str) -> list[JsonObject]:

@@ -43,6 +43,7 @@ class Installed:
     resource: pulumi.CustomResource
     namespace: str
     release: str | None = None
+    revision: pulumi.Output[int | None] | None = None
 
 
 def files_digest(chart: Chart) -> str | None:
@@ -197,19 +198,19 @@ class HelmOperator(pulumi.ComponentResource):
                 ),
             ),
         )
+        status: pulumi.Output[Any] = pulumi.Output.from_input(release.status)
+        revision = status.apply(lambda found: (found or {}).get("revision"))
         self.releases = [release]
         self.installed = [
             Installed(namespace, operator.namespace),
-            Installed(release, operator.namespace, operator.release),
+            Installed(release, operator.namespace, operator.release, revision),
         ]
 
-        def running(status: Any) -> str:
-            # A chart of busbar has the version that it was made for, but the image is what runs.
-            return image_version(image) if image else str((status or {}).get("version") or chart.version)
-
-        self.version = pulumi.Output.from_input(release.status).apply(running)
-        found = pulumi.Output.all(namespace.metadata, release.status).apply(
-            lambda known: [[(known[0] or {}).get("uid"), (known[1] or {}).get("revision")]]
+        # A chart of busbar has the version that it was made for, but the image is what runs.
+        runs = image_version(image) if image else None
+        self.version = status.apply(lambda found: runs or str((found or {}).get("version") or chart.version))
+        found = pulumi.Output.all(namespace.metadata, revision).apply(
+            lambda known: [[(known[0] or {}).get("uid"), known[1]]]
         )
         # A preview shows what a change of the release replaces.
         self.changes = found if pulumi.runtime.is_dry_run() else known_or_none(found)
@@ -286,7 +287,11 @@ async def _fail_unless_installed(
     if the API is not responding. Resources that failed in this update are not checked: they have their own
     errors."""
     text = await pulumi.Output.from_input(kubeconfig).future()
-    expected = [(each.namespace, each.release) for each in made if await each.resource.id.is_known()]
+    expected = [
+        (each.namespace, each.release, await each.revision.future() if each.revision else None)
+        for each in made
+        if await each.resource.id.is_known()
+    ]
     if pulumi.runtime.is_dry_run() or text is None:
         return
     problems: list[Finding] = []
@@ -301,10 +306,7 @@ async def _fail_unless_installed(
         what = f"it is unknown whether what is installed works: {error}"
         raise pulumi.RunError(with_fix(what, ASK_VERIFY)) from None
     if missing:
-        raise pulumi.RunError(
-            "\n".join(f"{each}, although this stack has installed it" for each in missing)
-            + f"\nFix: `busbar up {shown(pulumi.get_stack())} --converge cluster`, or `pulumi up --refresh`"
-        )
+        raise pulumi.RunError("\n".join(missing))
     if problems:
         listed = "\n".join(str(each) for each in problems)
         raise pulumi.RunError(f"{listed}\n`busbar verify {shown(pulumi.get_stack())}` compares all of it")

@@ -105,7 +105,7 @@ class Run:
     """Namespaces and releases that were looked for on the cluster at the end."""
 
     def ask_installed(self, expected: releases.Expected) -> list[str]:
-        self.looked_for |= {*expected}
+        self.looked_for |= {(namespace, release) for namespace, release, _ in expected}
         return []
 
     @property

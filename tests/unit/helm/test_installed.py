@@ -14,6 +14,7 @@ from tests.support.kube_cluster import Clock, Cluster, unreachable
 RELEASE = ("gpu-operator", "gpu-operator")
 SECRETS = "/api/v1/namespaces/gpu-operator/secrets"
 OWN = "/api/v1/namespaces/nccl-validation"
+AGAIN = "Fix: it is installed again by: busbar up STACK --converge cluster"
 
 
 class Counting(Cluster):
@@ -33,39 +34,50 @@ class Counting(Cluster):
         return [each for each in super().list(path) if wanted.items() <= each["metadata"]["labels"].items()]
 
 
-def secret(status: str, name: str = "gpu-operator") -> dict[str, Any]:
-    return {"metadata": {"labels": {"owner": "helm", "name": name, "status": status, "version": "1"}}}
+def secret(status: str, name: str = "gpu-operator", revision: int = 1) -> dict[str, Any]:
+    labels = {"owner": "helm", "name": name, "status": status, "version": str(revision)}
+    return {"metadata": {"labels": labels}}
 
 
 def test_a_deployed_release_is_there_and_one_request_says_so() -> None:
     api = Counting({SECRETS: [secret("superseded"), secret("deployed")]})
-    assert missing(api, {RELEASE, ("gpu-operator", None)}) == []
+    assert missing(api, {(*RELEASE, 1), ("gpu-operator", None, None)}) == []
     assert api.asked == [SECRETS]
 
 
 @pytest.mark.parametrize("secrets", [[], [secret("uninstalling")], [secret("deployed", "another")]])
 def test_a_release_without_a_deployed_revision_is_missing(secrets: list[dict[str, Any]]) -> None:
-    assert missing(Counting({SECRETS: secrets}), [RELEASE]) == [
-        "Helm release gpu-operator/gpu-operator is not on the cluster"
-    ]
+    [found] = missing(Counting({SECRETS: secrets}), [(*RELEASE, 1)])
+    assert found == f"Helm release gpu-operator/gpu-operator is not on the cluster. {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("expected", "back"), [(1, "helm rollback gpu-operator 1 -n gpu-operator, then: "), (3, "busbar up")]
+)
+def test_a_revision_that_somebody_else_has_deployed_is_not_that_of_the_stack(
+    expected: int, back: str
+) -> None:
+    """Neither the engine nor its refresh sees other values, and the outputs name the former version."""
+    [found] = missing(Counting({SECRETS: [secret("deployed", revision=2)]}), [(*RELEASE, expected)])
+    assert f"is at revision 2, expected {expected}: this stack has not installed it. Fix: {back}" in found
+    assert found.endswith("busbar up STACK --refresh")
 
 
 @pytest.mark.parametrize("objects", [{}, {OWN: {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}}])
 def test_a_namespace_that_is_gone_or_being_deleted_is_missing(objects: dict[str, Any]) -> None:
-    assert missing(Counting(objects), [("nccl-validation", None)]) == [
-        "namespace nccl-validation is not on the cluster"
-    ]
+    [found] = missing(Counting(objects), [("nccl-validation", None, None)])
+    assert found == f"namespace nccl-validation is not on the cluster. {AGAIN}"
 
 
 def test_a_namespace_that_is_there_is_not_missing() -> None:
-    assert missing(Counting({OWN: {"metadata": {}}}), [("nccl-validation", None)]) == []
+    assert missing(Counting({OWN: {"metadata": {}}}), [("nccl-validation", None, None)]) == []
 
 
 def test_an_error_of_the_api_is_no_absence() -> None:
     api = Counting({})
     api.failures = [unreachable()]
     with pytest.raises(ApiError):
-        missing(api, [("nccl-validation", None)])
+        missing(api, [("nccl-validation", None, None)])
 
 
 def deployed(*charts: str, status: str = "deployed") -> Counting:
