@@ -47,6 +47,15 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
         image=training.training_operator.image,
         await_ready=True,
     )
+    for operator, installed, made in (
+        (trainer.TRAINER, of_trainer, (*runtimes.values(),)),
+        (trainer.TRAINING_OPERATOR, training_operator, ()),
+    ):
+        for release in installed.releases:
+            # Jobs are asked for before any of these is deleted.
+            opts = ResourceOptions(depends_on=[release, *made])
+            spec = trainer.JobsSpec(jobs=trainer.JOBS[operator.release])
+            on.step_at_removal(f"{operator.release}-removal", "before-removal", spec, opts)
     volumes = create_volume(training, on.after())
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
     # namespace stays if its claim stays.
@@ -66,7 +75,7 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     return pulumi.Output.all(
         results={pool: collected.stdout.apply(read_summary) for pool, collected in proofs.items()},
         trainer_version=of_trainer.version,
-        runtimes=runtimes,
+        runtimes=[*runtimes],
         multus_version=multus.version,
         training_operator_version=training_operator.version,
         claim=bound.stdout if bound else None,

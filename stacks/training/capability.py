@@ -19,6 +19,7 @@ CAPABILITY = Capability(
     steps={
         "collect": "stacks.training.package.collect:collect_run",
         "bind-claim": "stacks.training.package.storage:bind",
+        "before-removal": "stacks.training.package.trainer:refuse_jobs",
     },
     ready="stacks.training.package.commands:ready",
     waits=("storage-bind",),

@@ -78,12 +78,11 @@ def ready(training: Training, cluster: ClusterOutputs, api: RestApi) -> list[Fin
 
 
 _FILE: dict[str, Any] = {"metavar": "FILE", "exists": True, "dir_okay": False}
-_LOG = "Log of a run: plain, .gz or .zst (by content)."
 _VERDICT = "verdict.json of a run, whose expectation is used; default: the one beside the log."
 
 
 def check(
-    log: Annotated[Path, typer.Argument(help=_LOG, **_FILE)],
+    log: Annotated[Path, typer.Argument(help="Log of a run: plain, .gz or .zst (by content).", **_FILE)],
     verdict: Annotated[Path | None, typer.Option(help=_VERDICT, **_FILE)] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -20,14 +20,16 @@ from stacks.training.package.config import Training
 from stacks.training.package.target import Target
 
 
-def create_runtimes(training: Training, targets: Mapping[str, Target], opts: ResourceOptions) -> list[str]:
-    """Register the ClusterTrainingRuntimes of each pool; returns their names, none without Trainer."""
-    names = []
+def create_runtimes(
+    training: Training, targets: Mapping[str, Target], opts: ResourceOptions
+) -> dict[str, pulumi.Resource]:
+    """Register the ClusterTrainingRuntimes of each pool, by their names; none without Trainer."""
+    made: dict[str, pulumi.Resource] = {}
     for target in targets.values() if training.trainer.enabled else ():
         for manifest in trainer.runtimes(target, training.trainer):
-            names.append(name := manifest["metadata"]["name"])
-            create_custom_resource(f"trainer-{name.removeprefix('busbar-')}", manifest, opts)
-    return names
+            name = manifest["metadata"]["name"]
+            made[name] = create_custom_resource(f"trainer-{name.removeprefix('busbar-')}", manifest, opts)
+    return made
 
 
 def create_networks(training: Training, opts: ResourceOptions) -> list[pulumi.Resource]:

@@ -23,7 +23,6 @@ RECORD = b'{"busbar_training":'
 NCCL_HEAD = b'{"busbar_training_nccl":'
 _BLOCK = 1 << 18
 MAX_PROBLEMS = 8
-PROGRESS_STEPS = 10
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -302,7 +301,7 @@ def progress_text(line: bytes) -> str | None:
             return f"resumed from step {record.step}"
         case Kill():
             return f"rank {record.rank} is killed"
-        case Step() if record.step % PROGRESS_STEPS == 0:
+        case Step() if record.step % 10 == 0:
             return f"step {record.step}: loss {record.loss}"
         case _:
             return None

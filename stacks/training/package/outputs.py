@@ -39,9 +39,6 @@ class Outputs(StackOutputs):
     storage: dict[str, Any] = Field(default={})
 
 
-# Decimals of an exported number: a time in seconds to the microsecond.
-DIGITS = 4
-SECONDS_DIGITS = 6
 _LOCATION, _SIMULATED = "verdict_file", "simulated"
 _NOT_OF_POOLS = {"schema_", "passed", "reasons"}
 FIELDS = (*(name for name in Measured.model_fields if name not in _NOT_OF_POOLS), _SIMULATED, _LOCATION)
@@ -53,7 +50,8 @@ def summarize(verdict: Verdict, *, verdict_file: str | None = None) -> dict[str,
     values = verdict.model_dump(mode="json", include={*Measured.model_fields}, exclude_none=True)
     for name, value in values.items():
         if isinstance(value, float):
-            values[name] = round(value, SECONDS_DIGITS if name.endswith("_seconds") else DIGITS)
+            # A time in seconds to the microsecond.
+            values[name] = round(value, 6 if name.endswith("_seconds") else 4)
     return {**values, _LOCATION: verdict_file} if verdict_file else values
 
 
@@ -90,16 +88,15 @@ def build_outputs(
         training_reasons=[
             f"pool {pool}: {reason}" if several else reason for pool in reasons for reason in reasons[pool]
         ],
-        training={pool: _exported(result, targets[pool]) for pool, result in results.items()},
+        training={
+            pool: {key: each[key] for key in FIELDS if each.get(key) is not None}
+            for pool, result in results.items()
+            # Parts that were simulated when the fabric was measured are simulated now.
+            for each in [{**result, _SIMULATED: targets[pool].result.simulated}]
+        },
         storage=described(training.storage, training.namespace, claim),
         **installed,
     ).model_dump()
-
-
-def _exported(result: Mapping[str, Any], target: Target) -> dict[str, Any]:
-    # Parts that were simulated when the fabric was measured are simulated now.
-    values = {**result, "simulated": target.result.simulated}
-    return {key: values[key] for key in FIELDS if values.get(key) is not None}
 
 
 def _reasons(result: Mapping[str, Any] | None, enabled: bool) -> list[str]:

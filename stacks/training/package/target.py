@@ -21,8 +21,6 @@ from stacks.training.package import networks
 from stacks.training.package.config import Proof, Training
 from stacks.training.package.networks import Attachment
 
-DEFAULT_GRADIENT_BYTES = 1 << 30
-
 
 @dataclass(frozen=True)
 class Target:
@@ -50,7 +48,7 @@ class Target:
         if proof.gradient_bytes:
             return proof.gradient_bytes
         sizes = [size for size, _ in self.curve]
-        return max((size for size in sizes if size <= DEFAULT_GRADIENT_BYTES), default=min(sizes))
+        return max((size for size in sizes if size <= 1 << 30), default=min(sizes))
 
 
 def with_cluster_export(cluster: ClusterOutputs, training: Training) -> Training:

@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from busbar.collect.watch import true_conditions
+from busbar.exits import Failed
 from busbar.frame import InstalledChart
+from busbar.kube.client import Api
+from busbar.kube.objects import find
+from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests.launcher import HOSTFILE
 from busbar.manifests.operators import Operator
+from busbar.models import StrictModel
+from busbar.text import listed
 from stacks.training.package import networks, pod, versions
 from stacks.training.package.config import Trainer, TrainingOperator
 from stacks.training.package.target import Target
@@ -25,6 +32,10 @@ TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="
 TRAINING_OPERATOR = Operator(
     config_key="training_operator", release="training-operator", namespace="training-operator"
 )
+_API = "trainer.kubeflow.org/v1alpha1"
+# Their CRDs, and so all jobs of the cluster, go with the release.
+JOBS = {TRAINER.release: f"{_API}/trainjobs", TRAINING_OPERATOR.release: "kubeflow.org/v1/pytorchjobs"}
+_ENDED = {"Complete", "Failed", "Succeeded"}
 # Kubeflow's own manifests of the release, for PyTorchJobs only (tests/unit/charts/pack.py).
 TRAINING_OPERATOR_CHART = (
     Path(__file__).resolve().parents[1] / "charts" / f"training-operator-{versions.TRAINING_OPERATOR}.tgz"
@@ -39,6 +50,22 @@ def training_operator(config: TrainingOperator, chart: str) -> InstalledChart:
         timeout_seconds=config.timeout_seconds,
         values={"image": config.image, "initContainerImage": config.init_image},
     )
+
+
+class JobsSpec(StrictModel):
+    """The request of the step `before-removal`. `jobs`: the jobs of the operator, as JOBS has them."""
+
+    jobs: str
+
+
+def refuse_jobs(api: Api, spec: JobsSpec, clock: Clock, progress: ProgressCallback) -> None:
+    """The step `before-removal` of an operator. Raises Failed with its unfinished jobs, and ApiError."""
+    items = (find(api, f"/apis/{spec.jobs}") or {}).get("items") or ()
+    active = [each for each in items if _ENDED.isdisjoint(at["type"] for at in true_conditions(each))]
+    if names := [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in active]:
+        kind = spec.jobs.rpartition("/")[2]
+        what = f"{kind} {listed(names)} have not ended, and would go with their operator; it was not removed"
+        raise Failed(what, f"wait for their end, or kubectl delete {kind} -n NAMESPACE NAME; then retry")
 
 
 # User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).
@@ -143,7 +170,7 @@ def _runtime(
     target: Target, framework: str, policy: dict[str, Any], template: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "apiVersion": _API,
         "kind": "ClusterTrainingRuntime",
         "metadata": {
             "name": f"busbar-{framework}-{target.pool}",

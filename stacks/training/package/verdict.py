@@ -41,8 +41,6 @@ WINDOW = 3
 DISTINCT_SHARE = 0.9
 # In the same step from the same state, only the order of sums may differ.
 SAME_LOSS = 1e-3
-# The state has parameters and momentum.
-STATE_PER_GRADIENT = 2
 GATES = (transport, gdrdma, mnnvl, nccl_version, plugin, warnings)
 
 passed, failed, unknown, not_required = by_status(Check.of)
@@ -247,7 +245,7 @@ def checkpoint(run: Run) -> Check:
     """Check that a checkpoint was written before the kill, and has parameters and momentum."""
     if run.killed is None or run.written is None:
         return unknown("checkpoint.missing", "no checkpoint was written before a rank was killed")
-    size, least = run.written.bytes, STATE_PER_GRADIENT * run.killed.start.gradient_bytes
+    size, least = run.written.bytes, 2 * run.killed.start.gradient_bytes
     if size < least:
         reason = f"the checkpoint has {size} bytes, parameters and momentum have {least}"
         return failed("checkpoint.too_small", reason)

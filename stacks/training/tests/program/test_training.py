@@ -156,6 +156,10 @@ def test_trainer_is_a_release_that_is_awaited_and_every_pool_has_its_runtimes_af
     assert sorted(each.inputs["metadata"]["name"] for each in run.of_type(RUNTIME)) == sorted(names)
     assert all(run.waits_for(runtime, release) for runtime in run.of_type(RUNTIME))
     assert (run.outputs["runtimes"], run.outputs["trainer_version"]) == (names, "2.3.0-found")
+    # Jobs are asked for before anything of Trainer is deleted.
+    guard = run.named("kubeflow-trainer-removal")
+    assert guard.inputs["delete"].endswith("step training before-removal") and "create" not in guard.inputs
+    assert all(run.waits_for(guard, each) for each in (release, *run.of_type(RUNTIME)))
 
 
 DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"

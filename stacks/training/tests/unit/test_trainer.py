@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
+from busbar.exits import Failed
+from busbar.kube.wait import SystemClock
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.proof import render
 from stacks.training.package.target import Target, targets
-from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
+from stacks.training.package.trainer import (
+    JOBS,
+    JobsSpec,
+    deepspeed_runtime,
+    refuse_jobs,
+    torch_runtime,
+)
 from stacks.training.tests.support import training
 from tests.support import measured
 from tests.support.clusters import site
+from tests.support.kube_cluster import Cluster
 from tests.unit.charts.published import complaints, published_crd
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
@@ -147,3 +156,25 @@ def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:
     pod = jobs(runtime(deepspeed_runtime, **H100))["node"]["template"]["spec"]
     name, _, settings = container(pod)["command"][-1].partition("=")
     assert name == "SetEnv" and dict(pair.split("=", 1) for pair in shlex.split(settings)) == env(pod)
+
+
+def unless_ended(state: str) -> None:
+    """The removal of Trainer with one TrainJob that has this condition."""
+    status = {"conditions": [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}]}
+    job = {"metadata": {"namespace": "team", "name": "run"}, "status": status}
+    jobs = JOBS["kubeflow-trainer"]
+    api = Cluster({f"/apis/{jobs}": {"items": [job]}})
+    refuse_jobs(api, JobsSpec(jobs=jobs), SystemClock(), lambda _: None)
+
+
+# One that is suspended waits for a quota, and has no pod.
+@pytest.mark.parametrize("state", ["Running", "Suspended"])
+def test_an_operator_is_not_taken_away_from_a_job_that_has_not_ended(state: str) -> None:
+    fix = r"Fix: wait for their end, or kubectl delete trainjobs -n NAMESPACE NAME"
+    with pytest.raises(Failed, match=rf"trainjobs team/run have not ended.*{fix}"):
+        unless_ended(state)
+
+
+@pytest.mark.parametrize("state", ["Complete", "Failed"])
+def test_an_operator_goes_with_jobs_that_have_ended(state: str) -> None:
+    unless_ended(state)
