@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from stacks.slurm.tests.lab.conftest import COMPUTE, HOSTS, LOGIN, SLURM, Site, unmeasured
@@ -227,9 +229,10 @@ def test_verify_names_a_changed_file_and_a_drained_node(site: Site) -> None:
     finally:
         site.lab.ssh("compute-2", f"mv /root/kept {key}")
         site.slurm("scontrol update nodename=compute-3 state=resume")
-    assert code == 1 and f"{key} was changed" in text, text
-    fix = "when the cause is repaired: scontrol update nodename=compute-3 state=resume"
-    assert f"its node is drained: by-hand; {fix}" in text, text
+    found = {each["host"]: each for each in json.loads(text)["drift"]}
+    assert code == 1 and found["compute-2"]["what"] == f"{key} was changed", text
+    assert found["compute-3"]["what"] == "its node is drained: by-hand", text
+    assert found["compute-3"]["fix"].endswith("scontrol update nodename=compute-3 state=resume"), text
 
 
 def test_a_pending_job_of_the_gate_is_named_with_slurms_reason(site: Site) -> None:
