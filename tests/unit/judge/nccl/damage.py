@@ -58,13 +58,12 @@ def base(name: str) -> tuple[str, ...]:
     return tuple(shared.log(name).read_text("utf-8", "replace").splitlines())
 
 
-def edges(lines: list[str]) -> list[int]:
-    return [i for i, line in enumerate(lines) if EDGE.search(line)]
+def holding(pattern: str | re.Pattern[str]) -> Callable[[list[str]], list[int]]:
+    """Positions of the lines that have PATTERN."""
+    return lambda lines: [i for i, line in enumerate(lines) if re.search(pattern, line)]
 
 
-def rows(lines: list[str]) -> list[int]:
-    """Positions of the rows that are printed whole."""
-    return [i for i, line in enumerate(lines) if ROW.search(line)]
+edges, rows = holding(EDGE), holding(ROW)  # rows that are printed whole
 
 
 def some(positions: list[int], rng: random.Random) -> set[int]:
@@ -72,12 +71,26 @@ def some(positions: list[int], rng: random.Random) -> set[int]:
     return set(rng.sample(positions, min(len(positions), rng.choice((1, 1, 2, 5, len(positions) // 2 + 1)))))
 
 
-def _replaced(lines: list[str], at: int, *new: str) -> list[str]:
-    return [*lines[:at], *new, *lines[at + 1 :]]
+def at_one(choose: Callable[[list[str]], list[int]], change: Callable[[str, random.Random], str]) -> Mutate:
+    """An operator that changes one of the chosen lines; a line end in what becomes of it makes two."""
+
+    def mutate(lines: list[str], rng: random.Random) -> list[str]:
+        found = choose(lines)
+        if not found:
+            return lines
+        at = rng.choice(found)
+        return [*lines[:at], *change(lines[at], rng).split("\n"), *lines[at + 1 :]]
+
+    return mutate
+
+
+def in_a_line(pattern: str, *new: str) -> Mutate:
+    """An operator that puts one of NEW in the place of PATTERN, in one line."""
+    return at_one(holding(pattern), lambda line, rng: re.sub(pattern, rng.choice(new), line, count=1))
 
 
 def in_edges(pattern: str, *new: str) -> Mutate:
-    """An operator that puts one of NEW in the place of PATTERN, in some edges."""
+    """The same in some edges."""
 
     def mutate(lines: list[str], rng: random.Random) -> list[str]:
         value, chosen = rng.choice(new), some(edges(lines), rng)
@@ -86,55 +99,31 @@ def in_edges(pattern: str, *new: str) -> Mutate:
     return mutate
 
 
-def in_a_line(pattern: str, *new: str) -> Mutate:
-    """The same in one line."""
-
-    def mutate(lines: list[str], rng: random.Random) -> list[str]:
-        found = [i for i, line in enumerate(lines) if re.search(pattern, line)]
-        if not found:
-            return lines
-        at = rng.choice(found)
-        return _replaced(lines, at, re.sub(pattern, rng.choice(new), lines[at], count=1))
-
-    return mutate
-
-
 def field(columns: tuple[int, int], change: Callable[[str, random.Random], str], least: int = 0) -> Mutate:
     """An operator that changes one number of a row of LEAST bytes or more."""
 
-    def mutate(lines: list[str], rng: random.Random) -> list[str]:
-        sizes = {i: int(m[0].split()[0]) for i in rows(lines) if (m := ROW.search(lines[i]))}
-        found = [i for i, size in sizes.items() if size >= least]
-        if not found:
-            return lines
-        at = rng.choice(found)
-        match = ROW.search(lines[at])
+    def large(lines: list[str]) -> list[int]:
+        return [i for i in rows(lines) if (m := ROW.search(lines[i])) and int(m[0].split()[0]) >= least]
+
+    def changed(line: str, rng: random.Random) -> str:
+        match = ROW.search(line)
         assert match is not None
-        start, end = [m.span() for m in re.compile(r"\S+").finditer(lines[at], match.start("values"))][
-            rng.choice(columns)
-        ]
-        new = lines[at][:start] + change(lines[at][start:end], rng) + lines[at][end:]
-        return _replaced(lines, at, new)
+        values = [m.span() for m in re.compile(r"\S+").finditer(line, match.start("values"))]
+        start, end = values[rng.choice(columns)]
+        return line[:start] + change(line[start:end], rng) + line[end:]
 
-    return mutate
+    return at_one(large, changed)
 
 
-def without(choose: Callable[[re.Match[str], random.Random], object]) -> Mutate:
+def without(choose: Callable[[re.Match[str]], object]) -> Mutate:
     """An operator that drops all edges of which CHOOSE says the same as of a random one."""
 
     def mutate(lines: list[str], rng: random.Random) -> list[str]:
-        found = {i: choose(m, rng) for i, line in enumerate(lines) if (m := EDGE.search(line))}
+        found = {i: choose(m) for i, line in enumerate(lines) if (m := EDGE.search(line))}
         key = found[rng.choice(list(found))]
         return [line for i, line in enumerate(lines) if found.get(i, not key) != key]
 
     return mutate
-
-
-def _upper_half(lines: list[str], rng: random.Random) -> list[str]:
-    found = {i: int(m[1]) for i, line in enumerate(lines) if (m := EDGE.search(line))}
-    limit = (max(found.values()) + 1) // 2
-    keep_upper = rng.random() < 0.5
-    return [line for i, line in enumerate(lines) if i not in found or (found[i] >= limit) == keep_upper]
 
 
 def _delete(lines: list[str], rng: random.Random) -> list[str]:
@@ -144,8 +133,8 @@ def _delete(lines: list[str], rng: random.Random) -> list[str]:
 
 def _behind_the_table(lines: list[str], rng: random.Random) -> list[str]:
     chosen = some(edges(lines), rng)
-    rest = [line for i, line in enumerate(lines) if i not in chosen]
-    return rest + [lines[i] for i in sorted(chosen)]
+    late = [lines[i] for i in sorted(chosen)]
+    return [line for i, line in enumerate(lines) if i not in chosen] + late
 
 
 def _swap_hosts(lines: list[str], rng: random.Random) -> list[str]:
@@ -157,61 +146,37 @@ def _swap_hosts(lines: list[str], rng: random.Random) -> list[str]:
     return [pattern.sub(lambda m: swap[m[1]], line) if i in chosen else line for i, line in enumerate(lines)]
 
 
-def _other_digits(lines: list[str], rng: random.Random) -> list[str]:
-    """Digits of some edges, behind their process, are not ASCII."""
-    chosen = some(edges(lines), rng)
-    digits = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
-    parts = {i: lines[i].partition("Channel") for i in chosen}
-    return [
-        f"{parts[i][0]}Channel{parts[i][2].translate(digits)}" if i in chosen else line
-        for i, line in enumerate(lines)
-    ]
+DIGITS = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
 
 
-def _scramble(lines: list[str], rng: random.Random) -> list[str]:
-    """One character of one edge, from its channel on, but for its device: another is as good."""
-    at = rng.choice(edges(lines))
-    line = lines[at].rstrip()
+def _other_digits(line: str, _: random.Random) -> str:
+    """Digits of an edge, behind its process, are not ASCII."""
+    process, channel, rest = line.partition("Channel")
+    return process + channel + rest.translate(DIGITS)
+
+
+def _scramble(line: str, rng: random.Random) -> str:
+    """One character of an edge, from its channel on, but for its device: another is as good."""
     device = re.search(r"NET/[^/]+/(\d+(?:\(\d+\))?)", line)
     assert device is not None
-    places = [i for i in range(line.index("Channel"), len(line)) if not device.start(1) <= i < device.end(1)]
-    where = rng.choice(places)
+    places = range(line.index("Channel"), len(line.rstrip()))
+    where = rng.choice([i for i in places if not device.start(1) <= i < device.end(1)])
     other = rng.choice([c for c in "0123456789xX#é٣" if c != line[where]])
-    return _replaced(lines, at, line[:where] + other + line[where + 1 :])
-
-
-def _other_device(lines: list[str], rng: random.Random) -> list[str]:
-    """One end of one edge names another device, which other edges use."""
-    devices = sorted({m[1] for line in lines if (m := re.search(r" via NET/[^/]+/(\d+)", line))})
-    at = rng.choice(edges(lines))
-    found = re.search(r" via NET/[^/]+/(\d+)", lines[at])
-    assert found is not None
-    other = rng.choice([device for device in devices if device != found[1]])
-    new = lines[at][: found.start(1)] + other + lines[at][found.end(1) :]
-    return _replaced(lines, at, new)
+    return line[:where] + other + line[where + 1 :]
 
 
 def _glue(behind: bool, text: str) -> Mutate:
     """TEXT, a message of its own, in the line of an edge or of anything else."""
 
-    def mutate(lines: list[str], rng: random.Random) -> list[str]:
-        found = [i for i, line in enumerate(lines) if "NCCL INFO" in line]
-        at = rng.choice(edges(lines) if rng.random() < 0.7 else found)
-        message = f"{re.findall(r'[A-Za-z][A-Za-z0-9.-]*:[0-9]+:[0-9]+ .[0-9]+. ', lines[at])[0]}{text}"
-        new = lines[at] + message if behind else message + lines[at]
-        return _replaced(lines, at, new)
+    def glued(line: str, _: random.Random) -> str:
+        message = f"{re.findall(r'[A-Za-z][A-Za-z0-9.-]*:[0-9]+:[0-9]+ .[0-9]+. ', line)[0]}{text}"
+        return line + message if behind else message + line
 
-    return mutate
+    return at_one(holding("NCCL INFO"), glued)
 
 
 def _inside_a_row(text: str) -> Mutate:
-    def mutate(lines: list[str], rng: random.Random) -> list[str]:
-        rows = [i for i, line in enumerate(lines) if re.search(r"\d +\d+ +float +sum ", line)]
-        at = rng.choice(rows)
-        head, redop, rest = lines[at].partition(" sum")
-        return _replaced(lines, at, head + redop + text, rest)
-
-    return mutate
+    return at_one(holding(r"\d +\d+ +float +sum "), lambda line, _: line.replace(" sum", f" sum{text}\n", 1))
 
 
 def _digit(text: str, rng: random.Random) -> str:
@@ -251,34 +216,20 @@ def _swap_listed_hosts(lines: list[str], rng: random.Random) -> list[str]:
     here = rng.choice(list(hosts))
     there = rng.choice([i for i in hosts if hosts[i].strip() != hosts[here].strip()])
     new = list(lines)
-    new[here] = HOST.sub(hosts[there], lines[here])
-    new[there] = HOST.sub(hosts[here], lines[there])
+    new[here], new[there] = HOST.sub(hosts[there], lines[here]), HOST.sub(hosts[here], lines[there])
     return new
 
 
-def _one_direction(lines: list[str], rng: random.Random) -> list[str]:
-    """All sending or all receiving edges of one channel are missing."""
-    found = {i: m.group(1, 4) for i in edges(lines) if (m := EDGE.search(lines[i]))}
-    lost = rng.choice(list(found.values()))
-    return [line for i, line in enumerate(lines) if found.get(i) != lost]
-
-
-def _inside_an_edge(text: str) -> Mutate:
-    def mutate(lines: list[str], rng: random.Random) -> list[str]:
-        at = rng.choice(edges(lines))
-        line = lines[at]
-        where = rng.randrange(line.index("Channel"), len(line))
-        process = re.search(r"[A-Za-z][\w.\-]*:\d+:\d+ \[\d+\] ", line)
-        assert process is not None
-        return _replaced(lines, at, line[:where] + process[0] + text + line[where:])
-
-    return mutate
+def _inside_an_edge(line: str, rng: random.Random) -> str:
+    where = rng.randrange(line.index("Channel"), len(line))
+    process = re.search(r"[A-Za-z][\w.\-]*:\d+:\d+ \[\d+\] ", line)
+    assert process is not None
+    return line[:where] + process[0] + FATAL + line[where:]
 
 
 def _cut(lines: list[str], rng: random.Random) -> list[str]:
     """The log ends at any byte before its summary."""
-    last = max(i for i, line in enumerate(lines) if "Avg bus bandwidth" in line)
-    text = "\n".join(lines[:last])
+    text = "\n".join(lines[: holding("Avg bus bandwidth")(lines)[-1]])
     return text[: rng.randrange(1, len(text))].split("\n")
 
 
@@ -291,11 +242,11 @@ FATAL = (
 # Operators after which a log no longer proves its transport.
 AGAINST: dict[str, Mutate] = {
     "edges are deleted": _delete,
-    "a channel is deleted": without(lambda m, _: int(m[1])),
-    "a link is deleted, both ends": without(lambda m, _: m.group(1, 2, 3)),
-    "one direction is deleted": without(lambda m, _: m[4]),
-    "a sender's edges are deleted": without(lambda m, _: m[2]),
-    "half of the channels is deleted": _upper_half,
+    "a channel is deleted": without(lambda m: int(m[1])),
+    "a link is deleted, both ends": without(lambda m: m.group(1, 2, 3)),
+    "one direction is deleted": without(lambda m: m[4]),
+    "a sender's edges are deleted": without(lambda m: m[2]),
+    "half of the channels is deleted": without(lambda m: int(m[1]) % 2),
     "edges are printed behind the table": _behind_the_table,
     "edges are of a process that is not listed": in_edges(r"(\w):\d+:(\d+) \[", r"\1:2000001:\2 ["),
     "edges are of another host": _swap_hosts,
@@ -304,13 +255,15 @@ AGAINST: dict[str, Mutate] = {
     "edges over an unknown network": in_edges(r"NET/[^/]+/", "NET/Ib/"),
     "edges in other words": in_edges(" via ", " over ", " VIA ", " via  "),
     "edges of another level": in_edges("NCCL INFO", "NCCL  INFO", "NCCL INF0", "NCC INFO", "NCCL TRACE"),
-    "a changed character": _scramble,
-    "another device at one end": _other_device,
+    "a changed character": at_one(edges, _scramble),
+    "another device at one end": at_one(
+        edges, lambda line, _: re.sub(r"(NET/[^/]+/)(\d+)", lambda m: f"{m[1]}{(int(m[2]) + 1) % 4}", line)
+    ),
     "another unit in the header": in_a_line(r"\(GB/s\)(.*)\(GB/s\)", r"(Gb/s)\1(Gb/s)", r"(MB/s)\1(MB/s)"),
     "another number of ranks in one message": in_a_line(
         r"( n[rR]anks )\d+(?= )", r"\g<1>2", r"\g<1>8", r"\g<1>24", r"\g<1>64"
     ),
-    "digits that are not ASCII": _other_digits,
+    "digits that are not ASCII": at_one(edges, _other_digits),
     "TCP behind a message": _glue(True, SOCKET_EDGE),
     "TCP before a message": _glue(False, SOCKET_EDGE),
     "no GPUDirect behind a message": _glue(True, NO_GDR_EDGE),
@@ -354,10 +307,10 @@ CONTRADICTIONS: dict[str, Mutate] = {
     "directions swapped at both ends": _both_ends(
         lambda line: line.replace("[receive]", "[x]").replace("[send]", "[receive]").replace("[x]", "[send]")
     ),
-    "a channel in one direction": _one_direction,
+    "a channel in one direction": without(lambda m: m.group(1, 4)),
     "another rank that came up": in_a_line(r"rank \d+ (nranks \d+ .*Init COMPLETE)", r"rank 99 \1"),
     "another count of ranks on a host": in_a_line(r"localRanks \d+", "localRanks 4", "localRanks 16"),
     "another count of hosts": in_a_line(r"nNodes \d+", "nNodes 1", "nNodes 3"),
-    "a fatal warning inside an edge": _inside_an_edge(FATAL),
+    "a fatal warning inside an edge": at_one(edges, _inside_an_edge),
     "cut at any byte": _cut,
 }
