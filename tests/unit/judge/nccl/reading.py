@@ -1,4 +1,4 @@
-"""The product's names that the tests of made and real logs use, and what was read, to be compared."""
+"""What was read from made and real logs, to be compared."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from busbar.judge.nccl import Expectation, Verdict, judge, judge_log, read_lines
-from busbar.judge.nccl.expected import profiles
-from busbar.judge.nccl.log.known import Failure as Rule
-from busbar.judge.nccl.log.known import failures as rules
+from busbar.judge.nccl import Expectation, Verdict, judge_log, read_lines
 from busbar.judge.nccl.log.reader import ParsedLog
 from busbar.judge.nccl.log.records import Run
 from busbar.judge.nccl.log.tables import infer
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
-
-__all__ = [
-    "Expectation", "ParsedLog", "Rule", "Verdict", "as_object", "differences", "judge", "judge_log", "parsed",
-    "profiles", "read_lines", "rules", "verdict_of",
-]  # fmt: skip
 
 BESIDE = {"rows", "largest_row", "lines", "bytes", "sha256", "truncated"}  # not stated of every log
 

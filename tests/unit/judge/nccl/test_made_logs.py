@@ -7,23 +7,15 @@ from typing import Any
 
 import pytest
 
+from busbar.judge.nccl import Expectation, Verdict, judge, judge_log
+from busbar.judge.nccl.expected import profiles
+from busbar.judge.nccl.log.known import Failure, failures
 from tests.diagnosis_page import LINES
 from tests.support import shared
 from tests.unit.judge.nccl.logs import WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import Judged, cases
-from tests.unit.judge.nccl.reading import (
-    Expectation,
-    Rule,
-    Verdict,
-    as_object,
-    differences,
-    judge,
-    judge_log,
-    parsed,
-    profiles,
-    rules,
-)
+from tests.unit.judge.nccl.reading import as_object, differences, parsed
 
 JUDGED = [(name, i) for name, case in cases().items() for i in range(len(case.judged))]
 # A gate that no case names yet need not be stated in every log that lacks its evidence: the verdict is.
@@ -74,15 +66,15 @@ def test_no_unusable_made_log_passes_any_profile(name: str) -> None:
 
 def test_every_failure_that_a_whole_log_shows_is_shown_by_a_made_log() -> None:
     shown = {d for case in cases().values() for judged in case.judged for d in judged.diagnoses}
-    assert {rule.name for rule in rules() if not rule.lines} - shown == set()
+    assert {rule.name for rule in failures() if not rule.lines} - shown == set()
 
 
 def test_every_known_failure_line_has_a_line_of_our_own() -> None:
-    assert set(LINES) == {rule.name for rule in rules() if rule.lines}
+    assert set(LINES) == {rule.name for rule in failures() if rule.lines}
 
 
-@pytest.mark.parametrize("rule", [r for r in rules() if r.lines], ids=lambda r: r.name)
-def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [r for r in failures() if r.lines], ids=lambda r: r.name)
+def test_a_failure_line_in_a_healthy_log_is_named_and_fails_the_log_if_fatal(rule: Failure) -> None:
     verdict = judge(Made().lines_with(LINES[rule.name], rule.stages[0]), WANT)
     assert [d.name for d in verdict.diagnoses] == [rule.name]
     other = "unknown" if rule.no_verdict else "pass"

@@ -6,41 +6,21 @@ import json
 
 import pytest
 
+from busbar.judge.nccl import Expectation, judge, judge_log, read_lines
+from busbar.judge.nccl.expected import profiles
 from tests.support import shared
-from tests.unit.judge.nccl.reading import (
-    Expectation,
-    as_object,
-    differences,
-    judge,
-    judge_log,
-    profiles,
-    read_lines,
-)
+from tests.unit.judge.nccl.reading import as_object, differences
 
 pytestmark = pytest.mark.shared
 
 DIAGNOSES = {
-    "011": "hang",
-    "013": "half-rate",
-    "014": "no-transport-evidence",
-    "027": "socket-fallback",
-    "032": "not-compared",
-    "051": "memory-registration",
-    "062": "more-ranks-than-gpus",
-    "066": "sharp-denied",
-    "067": "wrong-values",
-    "068": "mpi-not-effective",
-    "069": "ib-retry-exceeded",
-    "070": "ib-retry-exceeded",
-    "071": "shm-too-small",
-    "072": "ib-protection-error",
-    "073": "memlock",
-    "074": "memlock",
-    "075": "no-gpudirect",
-    "076": "mpi-not-effective",
-    "077": "efa-peer-gone",
+    "011": "hang", "013": "half-rate", "014": "no-transport-evidence", "027": "socket-fallback",
+    "032": "not-compared", "051": "memory-registration", "062": "more-ranks-than-gpus",
+    "066": "sharp-denied", "067": "wrong-values", "068": "mpi-not-effective", "069": "ib-retry-exceeded",
+    "070": "ib-retry-exceeded", "071": "shm-too-small", "072": "ib-protection-error", "073": "memlock",
+    "074": "memlock", "075": "no-gpudirect", "076": "mpi-not-effective", "077": "efa-peer-gone",
     "085": "mpi-not-effective",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", shared.log_names())
@@ -67,27 +47,7 @@ def test_a_healthy_real_log_shows_no_fatal_failure(prefix: str) -> None:
     assert [d.name for d in verdict.diagnoses if d.severity == "fatal"] == []
 
 
-def test_a_row_carries_all_columns() -> None:
-    last = as_object(read_lines(shared.log_lines("084")))["runs"][0]["rows"][-1]
-    assert (last["size"], last["count"], last["type"], last["redop"], last["root"]) == (
-        2147483648, 536870912, "float", "sum", -1,
-    )  # fmt: skip
-    measured = {"time": "10317", "algbw": "208.15", "busbw": "390.29", "errors": "0", "slowest": ""}
-    assert last["out_of_place"] == measured
-
-
 def test_a_row_cut_by_a_message_keeps_its_root() -> None:
     run = as_object(read_lines(shared.log_lines("001")))["runs"][0]
     [cut] = [row for row in run["rows"] if row["size"] == 2097152]
     assert (cut["redop"], cut["root"], cut["at"]) == ("sum", -1, 334)
-
-
-def test_the_reference_system_passes() -> None:
-    verdict = judge(shared.log_lines("084"), Expectation(profile="h100-crusoe", nodes=2))
-    assert verdict.passed and verdict.busbw_gbps == 390.28
-    assert verdict.check("busbw").line == 2263
-
-
-def test_the_efa_system_passes() -> None:
-    verdict = judge(shared.log_lines("006"), Expectation(profile="efa", nodes=2))
-    assert verdict.verdict == "pass", verdict.reasons

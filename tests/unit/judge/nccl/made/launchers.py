@@ -21,8 +21,6 @@ def _time(line: Line) -> str:
 LAUNCHERS: dict[str, Launcher] = {
     "tags": lambda line: _tagged(line, (line.text,)),
     "tags before every write": lambda line: _tagged(line, line.pieces),
-    "srun --label": lambda line: f"{line.rank}: {line.text}",
-    "pdsh twice": lambda line: f"10.0.0.7: 10.0.0.7: {line.text}",
     "times, an hour from row to row": lambda line: f"{_time(line)}{line.text}",
     "indented": lambda line: f"    {line.text}",
 }

@@ -13,7 +13,7 @@ from tests.unit.judge.nccl.made.expected import Table, described
 from tests.unit.judge.nccl.made.launchers import wrapped
 from tests.unit.judge.nccl.made.lines import NO_RANK, Average, Bounds, Edge, Header, Line, Name, Row, Said
 from tests.unit.judge.nccl.made.nccl_tests import Printer, lines_of
-from tests.unit.judge.nccl.made.spec import Case, Nccl
+from tests.unit.judge.nccl.made.spec import Case
 
 
 class Log:
@@ -50,7 +50,8 @@ class Log:
         late = case.nccl is not None and case.nccl.late
         cutting = None
         if printer.program.cut_row is not None:
-            cutting = nccl.edge(_required(case.nccl), case.hosts, 0, 0, "receive")
+            assert case.nccl is not None, "only a message of NCCL cuts a row"
+            cutting = nccl.edge(case.nccl, case.hosts, 0, 0, "receive")
         end = list(nccl.destroyed(case.nccl, case.hosts)) if case.nccl is not None and first else []
         summary = list(printer.summary())
         return [
@@ -122,8 +123,3 @@ class Log:
             "test_failures": self._texts("test_failure"),
             "lines": len(self.lines),
         }
-
-
-def _required(part: Nccl | None) -> Nccl:
-    assert part is not None, "only a message of NCCL cuts a row"
-    return part

@@ -36,7 +36,7 @@ def edge(nccl: Nccl, hosts: Hosts, host: int, device: int, way: str) -> Line:
     source, target = (mine, other) if way == "send" else (other, mine)
     gdr = "/GDRDMA" if nccl.gdr else ""
     proxy = "(0)" if nccl.proxy and way == "send" else ""
-    via = f"NET/{nccl.net}/{device}{proxy}{gdr}" + ("." if nccl.dotted else "")
+    via = f"NET/{nccl.net}/{device}{proxy}{gdr}"
     if nccl.old_edges:
         channel = f"Channel {device:02d} : {source}[{17000 + device}] -> {target}[{17000 + device}]"
     else:
@@ -67,7 +67,7 @@ def _of_host(nccl: Nccl, hosts: Hosts, host: int) -> Iterator[Line]:
         text = f"Channel 00/0 : {a}[{device}] -> {b}[{(device + 1) % hosts.gpus}] via {nccl.local}"
         yield _message(hosts, host, device, text, Edge(str(nccl.local), None))
     for device in range(nccl.devices if nccl.net is not None else 0):
-        for way in nccl.ways:
+        for way in ("send", "receive"):
             yield edge(nccl, hosts, host, device, way)
     for device in range(hosts.gpus if nccl.communicator else 0):
         rank = host * hosts.gpus + device

@@ -68,7 +68,7 @@ class Printer:
 
     def devices(self) -> Iterator[Line]:
         listed = list(range(self.hosts.ranks))
-        chosen = {"all": listed, "none": [], "first": listed[:1], "last": listed[-1:]}
+        chosen = {"all": listed, "none": [], "last": listed[-1:]}
         shown = chosen.get(self.program.listed, [*listed[:2], *listed[-1:]])
         for position, rank in enumerate(shown):
             if position and rank != shown[position - 1] + 1:
@@ -131,11 +131,7 @@ class Printer:
         shown = range(len(self.all_rows)) if p.rows is None else p.rows
         if p.orphan:
             yield line("    412.0    0.00    0.00      0    120.5    0.00    0.00      0")
-        last = -1
         for position in shown:
-            if p.elision is not None and position != last + 1:
-                yield line(p.elision)
-            last = position
             row = self.all_rows[position]
             head, first, second = self._printed(row)
             if p.placeholders:
@@ -203,9 +199,7 @@ class Printer:
             digits = 2 if time < 100 else 1 if time < 10_000 else 0
         skipped = p.compared == "no" or (half == 1 and not self.old and p.name in NO_IN_PLACE)
         errors = "N/A" if skipped else f"{p.error:.0e}" if self.old else f"{int(count * p.wrong_share):g}"
-        return Half(
-            f"{time:.{digits}f}", f"{algbw:.{p.decimals}f}", f"{busbw:.{p.decimals}f}", p.wrong or errors
-        )
+        return Half(f"{time:.{digits}f}", f"{algbw:.2f}", f"{busbw:.2f}", p.wrong or errors)
 
     @property
     def factor(self) -> float:

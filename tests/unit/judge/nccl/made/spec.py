@@ -80,17 +80,15 @@ class Program(Model):
     wrong: str | None = Field(default=None, description="the column as it stands; the summary says OK")
     error: float = 5e-07
     reduced_max: int | None = None
-    listed: Literal["all", "none", "first", "last", "ends"] = "all"
+    listed: Literal["all", "none", "last", "ends"] = "all"
     header: bool = True
     rows: list[int] | None = Field(default=None, description="positions of the rows shown; None: all")
     placeholders: bool = False
-    decimals: int = 2
     cut_row: int | None = Field(default=None, description="position of the row that a message interrupts")
     orphan: bool = Field(default=False, description="a row's numbers stand alone before the first row")
     summary: Literal["both", "average", "bounds", "none"] = "both"
     average: str | None = Field(default=None, description="printed in place of the true one")
     concluded: bool = False
-    elision: str | None = None
     before: list[str | Proof] = []
     listing: list[str | Proof] = Field(default=[], description="lines behind the device list")
     inside: list[str | Proof] = Field(default=[], description="lines between the header and the rows")
@@ -115,8 +113,6 @@ class Nccl(Model):
     gdr: bool = True
     proxy: bool = False
     old_edges: bool = Field(default=False, description="`Channel 00 :` in place of `Channel 00/0 :`")
-    dotted: bool = Field(default=False, description="one more full stop behind an edge, as in prose")
-    ways: list[Literal["send", "receive"]] = ["send", "receive"]
     local: str | None = Field(default=None, description="P2P/CUMEM, SHM: what joins GPUs of a host")
     hcas: list[str] = []
     topology_file: str | None = None
@@ -148,7 +144,7 @@ class Case(Model):
 
     name: str
     shape: str
-    kind: Literal["full", "excerpt", "failed", "template", "illustrative"] = "full"
+    kind: Literal["full", "excerpt", "failed", "template"] = "full"
     usable: bool = True
     launcher: list[str] = []
     hosts: Hosts = Hosts()
