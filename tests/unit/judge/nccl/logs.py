@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from busbar.judge.nccl import Expectation
+from busbar.judge.nccl import Expectation, Verdict, judge
 from busbar.judge.nccl.log.records import Stage
 from tests.unit.judge.nccl.made import nccl
 from tests.unit.judge.nccl.made.lines import Line
@@ -78,6 +78,16 @@ class Made:
         return [*out[:at], line, *out[at:]]
 
 
+def is_row(line: str) -> bool:
+    """Whether LINE is a row of a table."""
+    return line.lstrip()[:1].isdigit()
+
+
+def index(lines: list[str], start: str) -> int:
+    """The position of the first of LINES that begins with START."""
+    return next(i for i, line in enumerate(lines) if line.lstrip().startswith(start))
+
+
 def rack(made: Made) -> None:
     """Make the log that of a rack of 18 hosts with four GB200 each, joined by multi-node NVLink."""
     made.hosts, made.gpus, made.gpu = [f"gb200-{i}" for i in range(18)], 4, "NVIDIA GB200"
@@ -92,3 +102,15 @@ def without(*words: str) -> Callable[[list[str]], list[str]]:
 
 def _texts(lines: Iterable[Line]) -> list[str]:
     return [line.text for line in lines]
+
+
+HEALTHY = Made().lines()
+FIRST_ROW = next(i for i, line in enumerate(HEALTHY) if is_row(line))
+PLACES = {"top": 0, "start": index(HEALTHY, "#  Rank"), "before": FIRST_ROW, "among": FIRST_ROW + 1,
+          "behind": len(HEALTHY)}  # fmt: skip
+
+
+def with_line(line: str, place: str = "behind", **want: list[str]) -> Verdict:
+    """The verdict on the healthy log with LINE at PLACE."""
+    at = PLACES[place]
+    return judge([*HEALTHY[:at], line, *HEALTHY[at:]], WANT.model_copy(update=want))

@@ -36,10 +36,6 @@ def hung() -> list[str]:
     return [line for line in started() if "algbw" not in line]
 
 
-def line_of(each: Rule) -> str:
-    return LINES[each.name]
-
-
 def test_every_name_that_a_rule_explains_is_a_rule() -> None:
     names = {r.name for r in rules()}
     assert [e for r in rules() for e in r.explains if e not in names] == []
@@ -51,7 +47,7 @@ def test_the_cause_is_first_wherever_its_echoes_are_printed(
     cause: Rule, echoes: list[Rule], data: st.DataObject
 ) -> None:
     lines = data.draw(st.permutations([cause, *echoes]))
-    found = judge([*started(), *map(line_of, lines)], WANT).diagnoses
+    found = judge([*started(), *(LINES[each.name] for each in lines)], WANT).diagnoses
     assert (found[0].name, found[0].role) == (cause.name, "first-cause")
     assert found[0].line == len(started()) + lines.index(cause) + 1
     assert {d.name for d in found[1:] if d.role == "echo"} >= {e.name for e in echoes}
@@ -60,7 +56,7 @@ def test_the_cause_is_first_wherever_its_echoes_are_printed(
 @BOUNDED
 @given(st.lists(st.sampled_from(CAUSES), min_size=2, max_size=4, unique_by=lambda r: r.name))
 def test_of_several_causes_the_earliest_is_first(causes: list[Rule]) -> None:
-    found = judge([*started(), *map(line_of, causes)], WANT).diagnoses
+    found = judge([*started(), *(LINES[each.name] for each in causes)], WANT).diagnoses
     assert found[0].name == causes[0].name
     assert [d.role for d in found].count("first-cause") == 1
 
@@ -71,7 +67,7 @@ EXPLAINING = [r for r in rules() if any(rule(name).lines for name in r.explains)
 @pytest.mark.parametrize("each", EXPLAINING, ids=lambda r: r.name)
 def test_what_explains_a_failure_stands_before_it(each: Rule) -> None:
     shown = [rule(name) for name in each.explains if rule(name).lines]
-    found = judge([*started(), line_of(shown[0]), line_of(each)], WANT).diagnoses
+    found = judge([*started(), LINES[shown[0].name], LINES[each.name]], WANT).diagnoses
     assert (found[0].name, found[0].role) == (each.name, "first-cause")
     assert shown[0].name in [d.name for d in found if d.role == "echo"]
 
@@ -81,7 +77,7 @@ def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
         network="Socket",
         gdr=False,
         peak=3.0,
-        info=[line_of(rule("rdma-device-forbidden")), line_of(rule("no-rdma-device"))],
+        info=[LINES["rdma-device-forbidden"], LINES["no-rdma-device"]],
     )
     found = judge(made.lines(), WANT).diagnoses
     assert [d.name for d in found][:3] == ["rdma-device-forbidden", "no-rdma-device", "socket-fallback"]
@@ -90,7 +86,7 @@ def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
 
 @pytest.mark.parametrize("each", ["no-rdma-device", "gpudirect-disabled"])
 def test_what_keeps_traffic_between_hosts_off_rdma_does_not_slow_one_host(each: str) -> None:
-    made = Made(hosts=["worker-0"], peak=90.0, info=[line_of(rule(each)).replace("worker-1", "worker-0")])
+    made = Made(hosts=["worker-0"], peak=90.0, info=[LINES[each].replace("worker-1", "worker-0")])
     for hosts in (["worker-0"], ["worker-0", "worker-1"]):
         made.hosts = hosts
         first = judge(made.lines(), Expectation(gpu="H100", gpus_per_node=8, nodes=len(hosts))).diagnoses[0]
@@ -100,7 +96,7 @@ def test_what_keeps_traffic_between_hosts_off_rdma_does_not_slow_one_host(each: 
 
 
 def test_a_log_that_passes_has_no_first_cause() -> None:
-    made = Made(info=[line_of(rule("nccl-diagnostics-not-measured")), line_of(rule("rails-crossed"))])
+    made = Made(info=[LINES["nccl-diagnostics-not-measured"], LINES["rails-crossed"]])
     verdict = judge(made.lines(), WANT)
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
 
@@ -109,7 +105,7 @@ def test_a_log_that_passes_has_no_first_cause() -> None:
 @given(st.lists(st.sampled_from([r for r in rules() if r.lines]), max_size=4), st.booleans())
 def test_what_is_printed_is_the_first_cause_of_the_json(shown: list[Rule], whole: bool) -> None:
     log = Made().lines() if whole else started()
-    verdict = judge([*log, *map(line_of, shown)], WANT)
+    verdict = judge([*log, *(LINES[each.name] for each in shown)], WANT)
     first = [d.name for d in verdict.diagnoses if d.role == "first-cause"]
     printed = [x.split()[1].rstrip(":") for x in summary(verdict, 200) if x.startswith("cause ")]
     assert printed == (first or printed) and len(first) <= 1
@@ -132,7 +128,7 @@ def cause_of(name: str, log: list[str], want: Expectation = WANT) -> str:
 
 @pytest.mark.parametrize(("each", "other", "text"), [r for r in REFUTED if r[0].lines], ids=str)
 def test_a_cause_that_a_line_of_its_host_refutes_is_not_named(each: Rule, other: Instead, text: str) -> None:
-    shown = re.sub(r"^[\w.\-]+(?=:\d+:\d+ \[)", "worker-1", line_of(each))
+    shown = re.sub(r"^[\w.\-]+(?=:\d+:\d+ \[)", "worker-1", LINES[each.name])
     for host in ("worker-0", "worker-1"):
         said = f"{host}:41:90 [1] NCCL INFO {text} 7"
         here = host == "worker-1" or not shown.startswith(host[:-1])
@@ -234,7 +230,7 @@ def test_a_gap_or_a_jump_between_the_times_of_rows_leaves_no_verdict(form: str, 
 
 
 WARNING = "worker-1:40:90 [3] misc/new.cc:7 NCCL WARN a text of a new release"
-CLOSED = line_of(rule("connection-closed"))
+CLOSED = LINES["connection-closed"]
 OPEN_FILES = "worker-1:40:90 [3] misc/new.cc:7 NCCL WARN Accept failed: Too many open files"
 FAILED = "worker-1: Test NCCL failure common.cu:1012 'internal error - please report'"
 
@@ -353,7 +349,7 @@ def test_ranks_that_all_are_rank_0_are_named_where_no_table_was_printed() -> Non
 
 
 def test_an_abort_is_an_echo_of_what_another_process_saw() -> None:
-    timed_out = line_of(rule("ib-retry-exceeded"))
+    timed_out = LINES["ib-retry-exceeded"]
     aborts = [
         "terminate called after throwing an instance of 'std::runtime_error'",
         "[neutron-nvidia:820212] *** Process received signal ***",

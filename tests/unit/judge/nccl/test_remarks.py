@@ -1,4 +1,4 @@
-"""A line that disturbs the rows leaves no verdict; every other unusual line is shown and decides nothing."""
+"""Bad ends and lines among the rows leave no pass; every other unusual line is shown and decides nothing."""
 
 from __future__ import annotations
 
@@ -10,27 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.judge.nccl import Verdict, judge
-from busbar.judge.nccl.log.known import LineRules
+from busbar.judge.nccl.log.known import LineRules, failures
 from busbar.judge.nccl.report.terminal import summary
-from tests.unit.judge.nccl.logs import WANT, Made
+from tests.unit.judge.nccl.logs import FIRST_ROW, HEALTHY, PLACES, WANT, Made, with_line
 
 BOUNDED = settings(max_examples=30)
 PROCESS = "worker-1:40:90 [3] "
-HEALTHY = Made().lines()
-FIRST_ROW = next(i for i, line in enumerate(HEALTHY) if line.lstrip()[:1].isdigit())
-DEVICE_LIST = next(i for i, line in enumerate(HEALTHY) if line.startswith("#  Rank"))
-PLACES = {"start": DEVICE_LIST, "before": FIRST_ROW, "among": FIRST_ROW + 1, "behind": len(HEALTHY)}
 LEVELS = st.sampled_from(["WARN", "ERROR", "ATTN"])
 WORDS = st.lists(
     st.sampled_from(["ring", "7", "mlx5_3", "rank", "window", "buffer", "too", "small", "of", "0x7f2e"]),
     min_size=3,
 ).map(" ".join)
-
-
-def with_line(line: str, place: str = "behind", **want: list[str]) -> Verdict:
-    """The healthy log with LINE at PLACE."""
-    at = PLACES[place]
-    return judge([*HEALTHY[:at], line, *HEALTHY[at:]], WANT.model_copy(update=want))
 
 
 @BOUNDED
@@ -75,60 +65,52 @@ def test_the_kernel_disturbs_the_rows_and_is_shown_elsewhere(line: str) -> None:
 
 
 def test_a_failure_of_a_host_before_the_rows_is_a_remark() -> None:
-    verdict = judge(["worker-1 failed", *HEALTHY], WANT)
+    verdict = with_line("worker-1 failed", "top")
     assert verdict.passed and [remark.text for remark in verdict.remarks] == ["worker-1 failed"]
 
 
-@pytest.mark.parametrize("place", ["start", "behind"])
-@pytest.mark.parametrize(
-    "line",
-    [
+LINES_OF_OTHERS = {
+    # hardware that a tool or a check finds faulty
+    "fault": [
         "GPU 3 failed", "HW Slowdown : Active", "State: Down", "ECC errors: 2", "[FAIL] mlx5_3 gives 97 Gb/s",
         "12 of 18 NVLinks are up", "ERROR: GPU 3 has 17 of its links", "nvidia-fabricmanager is not running",
         "/dev/infiniband is missing", "nvidia-peermem inactive (dead)", "NVSwitch 2 failed to initialize",
         "NVML not found", "mlx5_3 is unhealthy",
     ],
-)  # fmt: skip
-def test_hardware_that_a_tool_or_a_check_finds_faulty_leaves_no_verdict(line: str, place: str) -> None:
-    verdict = with_line(line, place)
-    assert (verdict.verdict, verdict.check("warnings").code) == ("unknown", "warnings.fault")
-    assert line in "\n".join(summary(verdict, 400))
-    assert with_line(line, place, accept_warnings=[line]).passed
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+    # what a program says of itself or of good hardware
+    "pass": [
         "+ nvidia-smi -q | grep -i fail", "export NVIDIA_RESET_TIMEOUT=30", "Checking NVLink errors",
         "HW Slowdown : Not Active", "18 of 18 NVLinks are up", "MIG Mode : Disabled", "GPU errors: 0",
         "gpu-b: the agent failed", "[c10d] The client socket has failed to connect to [gpu-a]:29500",
         "the exporter is not running on port 9400", "UCX ERROR mlx5_3 failed",
         "WARNING: GDRCopy failed, falling back to cudaMemcpy",
     ],
-)  # fmt: skip
-def test_what_a_program_says_of_itself_or_of_good_hardware_passes(line: str) -> None:
-    assert with_line(line, "start").passed and with_line(line).passed
-
-
-def test_a_failure_of_anything_else_before_the_rows_is_none() -> None:
-    assert judge(["the cache of packages is missing", *HEALTHY], WANT).remarks == []
-
-
-@pytest.mark.parametrize("line", ["the exporter failed", "エクスポート終了", "UCX WARN rkey lost"])
-def test_what_says_failure_or_is_not_ascii_behind_the_table_is_a_remark(line: str) -> None:
-    verdict = with_line(line)
-    assert verdict.passed and [remark.text for remark in verdict.remarks] == [line]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+    # a counter of 0, a heading
+    "nothing": [
         "CRC Errors: 0", "ECC Errors", "0 errors", '"missing_ranks": []', "GPU 0: NVIDIA H100 80GB HBM3",
         "NVLink errors : 0", "GPU ECC mode: enabled",
     ],
-)  # fmt: skip
-def test_a_counter_of_0_a_heading_and_good_hardware_are_no_remark(line: str) -> None:
-    assert with_line(line).remarks == with_line(line, "start").remarks == []
+    "remark behind the table": ["the exporter failed", "エクスポート終了", "UCX WARN rkey lost"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"), [(kind, line) for kind, lines in LINES_OF_OTHERS.items() for line in lines]
+)
+def test_a_line_of_another_program_counts_where_it_says_that_hardware_is_faulty(kind: str, line: str) -> None:
+    for place in ("start", "behind"):
+        verdict = with_line(line, place)
+        if kind == "fault":
+            assert (verdict.verdict, verdict.check("warnings").code) == ("unknown", "warnings.fault")
+            assert line in "\n".join(summary(verdict, 400))
+            assert with_line(line, place, accept_warnings=[line]).passed
+        else:
+            assert verdict.passed and (kind != "nothing" or verdict.remarks == [])
+    assert kind != "remark behind the table" or [remark.text for remark in verdict.remarks] == [line]
+
+
+def test_a_failure_of_anything_else_before_the_rows_is_none() -> None:
+    assert with_line("the cache of packages is missing", "top").remarks == []
 
 
 def test_lines_that_differ_in_numbers_and_hosts_are_one_remark() -> None:
@@ -274,3 +256,182 @@ def test_a_line_of_one_code_is_no_count_of_a_healthy_run(line: str) -> None:
 def test_a_second_copy_of_a_line_in_its_record_is_not_read_twice() -> None:
     log = [json.dumps({"message": x, "original": f"2026 pod {x}", "tags": [x]}) for x in Made().lines()]
     assert judge(log, WANT).passed
+
+
+# ---- how programs and launchers end
+ENDINGS = [(failure.name, row) for failure in failures() for row in failure.lines if row.of]
+AMONG_OR_BEHIND = st.sampled_from(["among", "behind"])
+
+
+@pytest.mark.parametrize("place", ["among", "behind"])
+def test_every_known_ending_fails_a_log_whose_table_is_whole(place: str) -> None:
+    rows = ((name, row) for name, row in ENDINGS if not row.before_start)
+    shown = ((name, [row.example] if row.example else row.contains) for name, row in rows)
+    for name, example in ((name, example) for name, examples in shown for example in examples):
+        verdict = with_line(example, place)
+        assert verdict.verdict == "fail", example
+        assert name in [d.name for d in verdict.diagnoses], example
+
+
+WHO = st.sampled_from(["job 812", "rank 3", "worker-1", "the process", "step 4.0", "container nccl"])
+CODES = (
+    "exited with code 1",
+    "returned exit status 255",
+    "ended, rc=143",
+    "failed (exit code: 9)",
+    "exited 1",
+)
+ENDED = (
+    *CODES,
+    "was killed by the operator", "killed", "has been evicted from the node", "was preempted",
+    "crashed with SIGSEGV", "received signal 15", "got SIGTERM, cleaning up", "was cancelled by root",
+    "dumped core", "died", "ran into a segmentation fault", "aborted", "was terminated by the scheduler",
+    "panicked", "exceeded its time limit", "has reached its walltime limit", "timed out", "OOMKilled",
+    "finished with status 137", "had a non-zero exit status", "ended unexpectedly",
+    "lost its connection", "closed the connection", "is unreachable", "is not responding", "disconnected",
+    "is stuck", "was requeued", "FAILED", "failed to dial the server", "went NotReady", "TIMEOUT",
+    "failed an assertion", "hit a bus error", "was interrupted", "is shutting down",
+)  # fmt: skip
+LAUNCHER = st.sampled_from(
+    ["", "launchd: ", "[worker-1:57] ", "myrun: error: ", "2026-05-05T10:00:00Z ", "> "]
+)
+
+
+@BOUNDED
+@given(LAUNCHER, WHO, st.sampled_from(CODES), AMONG_OR_BEHIND)
+def test_a_code_that_is_not_0_is_no_pass_unless_it_is_accepted_by_name(
+    launcher: str, who: str, ended: str, place: str
+) -> None:
+    verdict = with_line(f"{launcher}{who} {ended}", place)
+    check = verdict.check("warnings")
+    assert check.status in ("unknown", "fail")
+    if check.status == "unknown":
+        assert (check.code, check.line) == ("warnings.ended_badly", PLACES[place] + 1)
+        assert f"{who} {ended}" in check.reason
+        accepted = with_line(f"{launcher}{who} {ended}", place, accept_warnings=[f"{who} {ended}"])
+        assert accepted.passed and accepted.check("warnings").code == "warnings.accepted"
+
+
+@pytest.mark.parametrize("word", ["Killed", "Getötet", "Speicherzugriffsfehler", "已杀死", "中止"])
+@pytest.mark.parametrize("shell", ["run.sh: line 4:", "run.sh : ligne 4 :", "bash: 行 1:", "run.sh: 4 行:"])
+def test_the_end_of_the_program_counts_in_every_language(shell: str, word: str) -> None:
+    assert not with_line(f"{shell}  4264 {word}          ./all_reduce_perf -b 8").passed
+
+
+@pytest.mark.parametrize("command", ["nvidia-smi dmon", "sleep 600", "./monitor.sh"])
+@pytest.mark.parametrize("word", ["Terminated", "Killed", "Getötet"])
+def test_the_end_of_another_process_is_a_remark(word: str, command: str) -> None:
+    verdict = with_line(f"./run.sh: line 4:  4264 {word}          {command}")
+    assert verdict.passed and [remark.kind for remark in verdict.remarks] == ["other"]
+
+
+def test_a_known_failure_is_not_accepted_by_name() -> None:
+    line = "srun: error: Node failure on nid003981"
+    assert with_line(line, accept_warnings=[line]).verdict == "fail"
+
+
+def test_an_accepted_text_accepts_no_other_line() -> None:
+    log = [*HEALTHY, "agent: rank 3 exited with code 1", "agent: the job exited with code 1"]
+    verdict = judge(log, WANT.model_copy(update={"accept_warnings": ["rank 3 exited"]}))
+    assert "the job exited" in verdict.check("warnings").reason
+
+
+ERRORS = st.sampled_from(
+    [
+        "an error occurred forwarding 8080", "Error: failed to create shim task", "Cannot allocate memory",
+        "No space left on device", "what(): std::bad_alloc", "read ECONNRESET",
+        "Permission denied (publickey)",
+        "fork: Resource temporarily unavailable", "PMIX_ERR_UNREACH (-25)", "gave up after 3 retries",
+        "stopped answering", "vanished",
+        "Transport retry count exceeded on mlx5_0:1/IB", "device's health compromised",
+        "couldn't write the result", "stream error: stream ID 9; CANCEL; received from peer",
+        "sending signal TERM to command", "Unhandled rejection", "+++ killed by SIGKILL +++", "NODE_FAIL",
+    ]
+)  # fmt: skip
+
+
+@BOUNDED
+@given(LAUNCHER, st.builds("{} {}".format, WHO, st.sampled_from(ENDED)) | ERRORS, AMONG_OR_BEHIND)
+def test_an_end_or_an_error_in_unknown_words_is_shown(launcher: str, text: str, place: str) -> None:
+    verdict = with_line(f"{launcher}{text}", place)
+    assert not verdict.passed or text in verdict.remarks[0].text
+
+
+NOT_RESOLVED = "ssh: Could not resolve hostname nccl-worker-1.nccl: Name or service not known"
+
+
+def test_a_name_that_is_never_or_no_longer_resolved_fails() -> None:
+    assert judge([NOT_RESOLVED] * 3 + HEALTHY, WANT).reasons == []
+    assert judge([NOT_RESOLVED], WANT).diagnoses[0].name == "worker-name-not-resolved"
+    assert with_line(NOT_RESOLVED).verdict == "fail"
+
+
+HARMLESS = [
+    "Warning: Permanently added 'worker-0' (ED25519) to the list of known hosts.",
+    'Defaulted container "nccl" out of: nccl, init (init)', "pod/nccl-launcher-x7k condition met",
+    "export NCCL_IB_TIMEOUT=22", "srun: job 812 queued and waiting for resources",
+    "srun: job 812 has been allocated resources", "Job 812 finished with exit code 0", "ExitCode: 0",
+    "command terminated with exit code 0", "+ kill -9 4711",
+    "NOTE: The SHMEM allocation limit is set to the default of 64MB.",
+    "WARNING: There was an error initializing an OpenFabrics device.",
+    "[worker-0:57] 15 more processes have sent help message help-mpi-btl-openib.txt / no device params found",
+    "libfabric:77:1726::cxi:core:fi_param_get_():279<info> variable hybrid_preemptive=<not set>",
+    "Setting NCCL_TIMEOUT to 1800 seconds", "0 errors, 16 ranks done", "rank 3 of 16 waits for its peer",
+    "Open MPI is currently operating in a condition that could result in memory corruption or",
+    "Elapsed: 35 s, failed: 0", "salloc: Nodes gpu-[17-18] are ready for job", "all hosts reachable",
+    "Exit Status:        0", "nccl-worker-0   1/1   Running   0   5m", "$ kubectl logs sweep-launcher-a1b2c",
+    "[gpu-1:0:88 - comm.c:392] INFO [group#:0] group id:0 tree idx:0 tree_type:LLT rail_idx:0 group size:4",
+    "gpu-1:0:88 - comm.c:392] INFO [group#:1] group id:0 tree idx:1 tree_type:SAT rail_idx:0 group size:4",
+    "# Collective test concluded: all_reduce_perf", "killed: 0", "Number of hung tasks: 0",
+    "failed: 0, passed: 16", "no errors found", "Volatile Uncorr. ECC errors                 : 0",
+    "perl: warning: Please check that your locale settings:",
+    'perl: warning: Falling back to the standard locale ("C").',
+    "locale: Cannot set LC_CTYPE to default locale: No such file or directory",
+    "bash: cannot set terminal process group (-1): Inappropriate ioctl for device",
+    "bash: no job control in this shell", "mesg: ttyname failed: Inappropriate ioctl for device",
+    "tput: No value for $TERM and no -T specified",
+    "Unable to use a TTY - input is not a terminal or the right kind of file",
+    "Authorization required, but no authorization protocol specified",
+    "/usr/bin/xauth:  file /root/.Xauthority does not exist",
+    "Warning: untrusted X11 forwarding setup failed: xauth key data not generated",
+    "whoami: cannot find name for user ID 1000",
+    "sudo: unable to resolve host worker-1: Name or service not known",
+    "Could not chdir to home directory /home/user: No such file or directory",
+    "-bash: ulimit: open files: cannot modify limit: Operation not permitted",
+    "libnuma: Warning: cpu argument 9 is out of range",
+    '[launcher:00010] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
+    "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0 (ignored)",
+    "XID errors: none", "ran: 12 errors: 0 skipped: 3", "Using error correction: enabled",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", PLACES.values(), ids=PLACES)
+def test_what_only_resembles_an_end_or_an_error_changes_nothing(at: int) -> None:
+    log = Made(hosts=["dead-node-0", "killed-worker-1"]).lines()
+    assert judge([*log[:at], *HARMLESS, *log[at:]], WANT).reasons == []
+
+
+RETRIED = st.sampled_from(
+    [
+        "ssh: connect to host worker-1 port 22: Connection refused",
+        "kex_exchange_identification: Connection closed by remote host",
+        "Connection closed by 10.0.0.7 port 22",
+        "Connection reset by 10.0.0.7 port 22",
+        "ssh: connect to host worker-1 port 22: Connection timed out",
+        "Readiness probe failed: dial tcp 10.0.0.7:22: connect: connection refused",
+        "waiting for worker-1: host is down",
+    ]
+)
+
+
+@BOUNDED
+@given(RETRIED)
+def test_a_connection_that_is_tried_again_before_the_start_changes_nothing(line: str) -> None:
+    assert with_line(line, "top").reasons == []
+
+
+@BOUNDED
+@given(RETRIED.filter(lambda line: not line.startswith("ssh: ")), AMONG_OR_BEHIND)
+def test_a_connection_that_is_lost_while_the_program_runs_is_shown(line: str, place: str) -> None:
+    verdict = with_line(line, place)
+    assert not verdict.passed or verdict.remarks
