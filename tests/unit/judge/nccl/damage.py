@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.support import shared
 from tests.unit.judge.nccl.logs import Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
@@ -32,30 +31,18 @@ GOOD = {
     "the reference system, every line tagged": "h100-crusoe",
     "tags in the middle of rows": "efa",
 }
-REAL_GOOD = {"084": "h100-crusoe", "006": "efa", "030": "efa-p4d"}
 
 
-def each(made: dict[str, str], real: dict[str, str]) -> list[Any]:
+def each(logs: dict[str, str]) -> list[Any]:
     """Logs and their profiles, for parametrize. All but the first, which is the shortest, are slow."""
-    first, *others = made.items()
-    return [
-        pytest.param(*first),
-        *(pytest.param(*item, marks=pytest.mark.slow) for item in others),
-        *(pytest.param(*item, marks=[pytest.mark.slow, pytest.mark.shared]) for item in real.items()),
-    ]
-
-
-EVERY = each(GOOD, REAL_GOOD)
+    first, *others = logs.items()
+    return [pytest.param(*first), *(pytest.param(*item, marks=pytest.mark.slow) for item in others)]
 
 
 @cache
 def base(name: str) -> tuple[str, ...]:
-    """Lines of a log: the small one, one of made/cases, or a real one."""
-    if name == "made":
-        return tuple(Made(communicator=True).lines())
-    if name in cases():
-        return tuple(Log(cases()[name]).lines)
-    return tuple(shared.log(name).read_text("utf-8", "replace").splitlines())
+    """Lines of a log: the small one, or one of made/cases."""
+    return tuple(Made(communicator=True).lines() if name == "made" else Log(cases()[name]).lines)
 
 
 def holding(pattern: str | re.Pattern[str]) -> Callable[[list[str]], list[int]]:
