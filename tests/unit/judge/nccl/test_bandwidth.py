@@ -1,4 +1,4 @@
-"""Bandwidth between floor and ceiling, both halves alike, and how the values are reported."""
+"""Bandwidth between floor and ceiling, both halves alike, and the algorithm that the bounds are those of."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from busbar.judge.nccl import Expectation
+from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.checks.bandwidth import assess, busbw, stability
-from busbar.judge.nccl.checks.context import Check, CollectiveResult, Context
+from busbar.judge.nccl.checks.context import Check, CollectiveResult, Context, algorithm_used
+from busbar.judge.nccl.expected.system import System
 from busbar.judge.nccl.log.records import Run
-from tests.unit.judge.nccl.tables import MIB, context, measurement, row, table
+from tests.unit.judge.nccl.logs import Made
+from tests.unit.judge.nccl.tables import MIB, context, measurement, printed, row, said, table
 
 GIB = 1024 * MIB
 # two hosts of eight rails of 400 Gb/s: 400 GB/s of line rate
@@ -41,9 +43,8 @@ def measured(*runs: Run, **want: Any) -> CollectiveResult:
     [
         ("360.00", {}, "busbw.in_range"),
         ("359.99", {}, "busbw.below_floor"),
-        ("360.00", {"expected_busbw_gbps": 400.0}, "busbw.in_range"),
-        ("359.99", {"expected_busbw_gbps": 400.0}, "busbw.below_floor"),
-        ("380.00", {"expected_busbw_gbps": 400.0, "tolerance": 0.05}, "busbw.in_range"),
+        ("380.00", {"tolerance": 0.05}, "busbw.in_range"),
+        ("379.99", {"tolerance": 0.05}, "busbw.below_floor"),
     ],
 )
 def test_the_floor_itself_is_enough(value: str, want: dict[str, Any], code: str) -> None:
@@ -86,22 +87,18 @@ def test_between_the_floor_and_what_an_untuned_system_reached_there_is_no_verdic
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("words", "values"),
     [
-        ("213.00", ""),
-        ("211.00", "half"),
-        ("200.00", "half"),
-        ("189.00", "half"),
-        ("187.00", ""),
-        ("111.00", "a quarter"),
-        ("100.00", "a quarter"),
-        ("87.00", ""),
+        ("", ("213.00", "187.00", "87.00")),
+        ("half", ("211.00", "200.00", "189.00")),
+        ("a quarter", ("111.00", "100.00")),
     ],
 )
-def test_about_half_or_a_quarter_of_line_rate_is_named(value: str, words: str) -> None:
-    found = finding(of(value))
-    assert found.code == ("busbw.part_of_line_rate" if words else "busbw.below_floor")
-    assert f": about {words} of line rate" in found.reason or not words
+def test_about_half_or_a_quarter_of_line_rate_is_named(words: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        found = finding(of(value))
+        assert found.code == ("busbw.part_of_line_rate" if words else "busbw.below_floor")
+        assert f": about {words} of line rate" in found.reason or not words
 
 
 @pytest.mark.parametrize(
@@ -129,6 +126,8 @@ def test_what_is_missing_for_an_expected_value_is_the_reason() -> None:
     # behind the line rate, which is known
     assert assess(gather, "gather")[0].reason.endswith("gather: no formula for its bound is known")
     assert finding().code == "busbw.no_value"
+    check = busbw(context(Expectation()))
+    assert (check.status, check.code) == ("unknown", "busbw.no_value")
 
 
 def test_tcp_without_a_configured_value_is_not_judged() -> None:
@@ -192,11 +191,6 @@ def test_the_worst_collective_decides_and_its_row_is_shown(
     assert check.reason == "; ".join(said)
 
 
-def test_without_a_table_there_is_no_bandwidth() -> None:
-    check = busbw(context(Expectation()))
-    assert (check.status, check.code) == ("unknown", "busbw.no_value")
-
-
 def halves(one: str, two: str, line: int = 1) -> Run:
     return table([row(8 * GIB, measurement(busbw=one), measurement(busbw=two), line=line)], ranks=16)
 
@@ -255,3 +249,107 @@ def test_a_curve_that_fails_outweighs_one_that_still_rises() -> None:
     rising, falling = curve("80.00", "100.00"), curve("100.00", "80.00")
     assert stability(context(Expectation(), rising)).code == "stability.rising"
     assert stability(context(Expectation(), rising, falling)).code == "stability.last_sizes"
+
+
+# ---- which algorithm a log proves, and what that changes about the expected bandwidth
+ENV = said("NCCL_DEBUG=INFO")
+
+
+def hosts(number: int) -> System:
+    return System("A100", number, 8, 8, 200.0, 300.0)
+
+
+def environment(*values: str) -> dict[str, Any]:
+    return {"environment": {key: line for value in values for key, line in said(value).items()}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [
+        ("RING", "ring"),
+        ("Tree", "tree"),
+        ("NVLSTree", "nvls"),
+        ("nvls,nvlstree", "nvls"),
+        ("Ring,Tree", "ring"),
+        ("^NVLS,NVLSTree", "ring"),
+        ("^Ring", None),
+        ("allreduce:ring;allgather:nvls", "ring"),
+        ("allgather:ring", None),
+        ("Ring,NVLS", None),
+    ],
+)
+def test_nccl_algo_names_the_algorithm(asked: str, used: str | None) -> None:
+    assert algorithm_used(printed(**environment(f"NCCL_ALGO={asked}")), [], hosts(2)) == used
+
+
+def test_processes_that_were_asked_for_different_algorithms_prove_none() -> None:
+    evidence = printed(**environment("NCCL_ALGO=RING", "NCCL_ALGO=TREE"))
+    assert algorithm_used(evidence, [], hosts(2)) is None
+
+
+def test_what_nccl_chose_for_the_largest_message_outweighs_what_was_asked_for() -> None:
+    evidence = printed(**environment("NCCL_ALGO=RING"))
+    evidence.algorithms = said("AllReduce TREE") | said("AllReduce NVLS_TREE")
+    evidence.algorithm_sizes = {"AllReduce TREE": 8, "AllReduce NVLS_TREE": 2**30}
+    assert algorithm_used(evidence, [], hosts(2)) == "nvls"
+
+
+@pytest.mark.parametrize(
+    ("facts", "domains", "used"),
+    [
+        # these GPUs cannot reduce in their NVSwitch
+        ({"environment": ENV, "nvls_channels": said("16")}, 2, None),
+        # NCCL_ALGO may be set, and not printed
+        ({"nvls_channels": said("16")}, 2, None),
+        ({"environment": ENV}, 2, None),
+        ({"nvls_channels": said("0")}, 2, "ring"),
+        (environment("NCCL_NVLS_ENABLE=0"), 1, "ring"),
+        ({"versions": said("2.16.2+cuda12.0")}, 1, "ring"),
+        ({"versions": said("2.17.1+cuda12.1")}, 1, None),
+        ({"versions": said("2.17.1+cuda12.1")}, 2, "ring"),
+        ({"versions": said("2.18.1+cuda12.1")}, 2, None),
+    ],
+)
+def test_what_nccl_prints_of_nvls_tells_whether_it_is_the_default(
+    facts: dict[str, Any], domains: int, used: str | None
+) -> None:
+    assert algorithm_used(printed(**facts), [], hosts(domains)) == used
+
+
+def test_channels_of_nvls_and_no_other_setting_prove_nvls_on_whole_boards() -> None:
+    evidence = printed(environment=ENV, nvls_channels=said("16"))
+    assert algorithm_used(evidence, [], System("H100", 2, 8, 8, 400.0, 450.0)) == "nvls"
+
+
+@pytest.mark.parametrize(("kind", "redop"), [("int8", "sum"), ("f8e4m3", "sum"), ("float", "prod")])
+def test_what_nvls_does_not_reduce_goes_round_a_ring(kind: str, redop: str) -> None:
+    run = table([row(1024 * MIB, type=kind, redop=redop)], 16)
+    evidence = printed(environment=ENV, nvls_channels=said("16"))
+    assert algorithm_used(evidence, [run], hosts(2)) == "ring"
+
+
+WANT = Expectation(gpu="B200", nodes=2, gpus_per_node=8, rails=8, rate_gbps=400)
+
+
+def code_of(value: str, **want: object) -> str:
+    run = table([row(8192 * MIB, measurement(busbw=value))], ranks=16)
+    return assess(context(WANT.model_copy(update=want), run), "all_reduce")[0].code
+
+
+def test_a_ring_on_two_hosts_with_nvswitch_passes_only_where_a_ring_is_known() -> None:
+    assert code_of("344.70") == "busbw.algorithm_unknown"
+    assert code_of("344.70", algorithm="ring") == "busbw.low"
+    assert code_of("360.00", algorithm="ring") == "busbw.in_range"
+    assert code_of("344.70", algorithm="nvls") == "busbw.below_floor"
+    assert code_of("717.00") == "busbw.in_range"
+    assert code_of("300.00") == "busbw.below_floor"
+    assert code_of("344.70", expected_busbw_gbps=700.0) == "busbw.below_floor"
+
+
+def test_a_log_that_says_ring_is_held_against_a_ring() -> None:
+    lines = list(Made().lines())
+    want = Expectation(profile="h100-coreweave", nodes=2)
+    assert judge(lines, want).check("busbw").status == "unknown"
+    ring = "worker-0:40:90 [0] NCCL INFO NCCL_ALGO set by environment to RING"
+    verdict = judge([ring, *lines], want)
+    assert verdict.check("busbw").status == "pass" and verdict.expectation["algorithm"] == "ring"

@@ -212,8 +212,5 @@ def test_busbw_is_that_of_16_ranks_within_what_both_values_were_rounded_by(
     assert check.code == ("ranks.complete" if fits else "ranks.other_factor")
 
 
-# PERFORMANCE.md of nccl-tests.
-
-
 def test_the_factor_of_an_unknown_program_is_not_known() -> None:
     assert checked(run_of(name="my_own")).code == "ranks.collective_unknown"

@@ -11,13 +11,12 @@ from hypothesis import given as every
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from busbar.judge.nccl import Expectation
+from busbar.judge.nccl import Expectation, judge, read_lines
 from busbar.judge.nccl.checks.context import Check
 from busbar.judge.nccl.checks.setup import hcas, nccl_version, plugin, topology_file
 from busbar.judge.nccl.log.evidence import Evidence
 from busbar.judge.nccl.log.records import LogLine
 from tests.unit.judge.nccl.logs import Made
-from tests.unit.judge.nccl.reading import judge, read_lines
 from tests.unit.judge.nccl.tables import MIB, context, printed, row, said, table, whole
 
 IB8 = tuple(f"mlx5_{n}" for n in range(8))
@@ -281,21 +280,12 @@ COMM = "comm 0x5 rank {} nRanks 16 nNodes 2 localRanks 8 localRank 0 MNNVL {}"
             {"counts": {(16, 2): 1}, "local_ranks": {"8": 1}, "mnnvl": {"1": 1, "0": 2}},
         ),
         (
-            [f"comm 0x5 rank {rank} nranks 2 cudaDev 0 - Init COMPLETE" for rank in (0, 1)],
-            {"initialized": {2: {0, 1}}, "communicators": {"2": 1}},
-        ),
-        (
-            ["Connected all rings, use ring PXN 0 GDR 1", "Connected all rings, use ring PXN 0 GDR 0"],
-            {"connected": {"all rings": 1}, "ring_gdr": {"1": 1, "0": 2}},
-        ),
-        (
             ["NCCL_TOPO_FILE set by environment to /a.xml.", "NCCL_TOPO_FILE set by environment to /b.xml"],
             {
                 "topology_set": {"/a.xml": 1, "/b.xml": 2},
                 "facts": {"NCCL_TOPO_FILE": {"/a.xml": {"worker-0"}, "/b.xml": {"worker-0"}}},
             },
         ),
-        (["Using network IB", "Assigned NET plugin Socket to comm"], {"networks": {"IB": 1, "Socket": 2}}),
     ],
 )
 def test_what_processes_of_a_host_print_is_put_together(messages: list[str], facts: dict[str, Any]) -> None:
