@@ -64,21 +64,13 @@ def test_a_pass_is_zero_and_says_so_first(good: str) -> None:
     assert done.exit_code == 0 and done.stdout.startswith("PASS"), done.stderr
 
 
-@pytest.mark.parametrize(("options", "code"), [(("--full",), 0), (("FAIL",), 1)])
-def test_a_reader_that_stops_does_not_change_the_exit_code(
-    good: str, options: tuple[str, ...], code: int
-) -> None:
-    nodes = "3" if "FAIL" in options else "2"
-    words = ["nccl", "check", good, *PROFILE[:3], nodes, *(o for o in options if o != "FAIL")]
+@pytest.mark.parametrize(("nodes", "code"), [("2", 0), ("3", 1)])
+def test_a_reader_that_stops_does_not_change_the_exit_code(good: str, nodes: str, code: int) -> None:
+    words = ["nccl", "check", good, *PROFILE[:3], nodes, "--full"]
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "busbar", *words],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "busbar", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (code, "")
 
@@ -96,16 +88,10 @@ def test_a_closed_stream_is_an_empty_one(closed: str, code: int) -> None:
         ((), "Missing argument"),
         (("/nowhere/at/all",), "/nowhere/at/all"),
         (("/dev/null", "--profile", "none-such"), "none-such"),
-        (
-            ("/dev/null", "--expect-nodes", "0"),
-            "'--expect-nodes': Input should be greater than or equal to 1",
-        ),
+        (("/dev/null", "--expect-nodes", "0"), "--expect-nodes': Input should be greater than or equal to 1"),
         (("/dev/null", "--tolerance", "2"), "--tolerance: Input should be less than 1, got 2.0"),
         (("/dev/null", "--transport", "pigeon"), "pigeon"),
-        (
-            ("/dev/null", "--expected-busbw", "-4"),
-            "--expected-busbw: Input should be greater than 0, got -4.0",
-        ),
+        (("/dev/null", "--expected-busbw", "-4"), "--expected-busbw: Input should be greater than 0"),
         (("/dev/null", "--accept-warn", "short"), "--accept-warn: String should have at least 8 characters"),
     ],
 )
@@ -192,16 +178,10 @@ def test_the_json_of_nccl_tests_is_named_and_no_log_beside_it_is_read(tmp_path: 
 def test_the_json_of_a_verdict_has_every_row_of_every_table(tmp_path: Path) -> None:
     file = tmp_path / "two.log"
     file.write_text("\n".join([*Made().lines(), *Made().lines()]))
-    _, text = check(str(file), "--json")
-    tables = json.loads(text)["tables"]
+    tables = json.loads(busbar("check", str(file), "--json").stdout)["tables"]
     assert [table["collective"] for table in tables] == ["all_reduce", "all_reduce"]
     rows = sum(line.lstrip()[:1].isdigit() for line in Made().lines())
     assert [len(table["rows"]) for table in tables] == [rows, rows]
-
-
-def check(*arguments: str) -> tuple[int, str]:
-    done = busbar("check", *arguments)
-    return done.exit_code, done.stdout
 
 
 @pytest.fixture
@@ -219,18 +199,18 @@ def test_of_several_files_each_has_a_line_and_the_worst_exit_code_counts(
     logs: list[str], which: list[int], code: int
 ) -> None:
     files = list(dict.fromkeys(logs[i] for i in which))
-    found, text = check(*(logs[i] for i in which), *PROFILE)
-    assert found == code
-    if len(files) > 1:
-        assert [file in line for file, line in zip(files, text.splitlines(), strict=True)] == [True] * len(
-            files
-        )
+    done = busbar("check", *(logs[i] for i in which), *PROFILE)
+    assert done.exit_code == code
+    lines = done.stdout.splitlines()
+    assert (
+        len(files) == 1 or [line for file, line in zip(files, lines, strict=True) if file not in line] == []
+    )
 
 
 def test_of_several_files_the_json_is_a_list_and_no_report_is_written(
     logs: list[str], tmp_path: Path
 ) -> None:
-    _, text = check(*logs, *PROFILE, "--json")
+    text = busbar("check", *logs, *PROFILE, "--json").stdout
     assert [v["verdict"] for v in json.loads(text)] == ["pass", "unknown", "fail"]
     done = busbar("check", *logs, "--html", str(tmp_path / "report.html"))
     assert done.exit_code == 64 and "--html and --svg are for one FILE" in done.stderr
