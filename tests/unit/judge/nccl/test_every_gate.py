@@ -75,7 +75,7 @@ FAILS: dict[str, Case] = {
     "sharp.fallback": lambda: of(SHARP, info=[f"{HEAD} WARN Cannot initialize CollNet, using p2p"]),
     "mnnvl.net_inside_domain": lambda: in_rack(devices=4),
     "busbw.below_floor": lambda: of(peak=359.0),
-    "stability.dip": lambda: healthy("390.00", "200.00", only="  2147483648  "),
+    "stability.dip": lambda: healthy("390.00", "200.00", only="2147483648     536870912"),
     "warnings.known_failure": lambda: of(
         info=[f"{HEAD} WARN NET/IB: Got completion from peer 10.0.0.5<53908> with status=12"]
     ),

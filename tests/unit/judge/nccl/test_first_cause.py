@@ -284,7 +284,8 @@ def test_cause_and_next_step_follow_from_what_was_printed(log: str, words: str) 
 
 SLOWING = {
     "n1:81:90 [0] transport/nvls.cc:621 NCCL WARN Cuda failure 1 'invalid argument'": "nvls-multicast",
-    "vm:30:39 [0] NCCL WARN Cuda failure 217 'peer access is not supported'": "cuda-failure",
+    "vm:30:39 [0] transport/shm.cc:590 NCCL WARN Cuda failure 217 'peer access is not supported between "
+    "these two devices'": "cuda-failure",
     "a:1:9 [0] NCCL WARN NET/OFI aws-ofi-nccl initialization failed": "ofi-plugin-not-initialized",
     "a:1:9 [0] NCCL INFO NET/IB : No device found.": "no-rdma-device",
 }

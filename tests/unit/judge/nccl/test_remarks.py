@@ -400,7 +400,8 @@ HARMLESS = [
     "-bash: ulimit: open files: cannot modify limit: Operation not permitted",
     "libnuma: Warning: cpu argument 9 is out of range",
     '[launcher:00010] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
-    "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0 (ignored)",
+    "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0: cannot "
+    "open shared object file: No such file or directory (ignored)",
     "XID errors: none", "ran: 12 errors: 0 skipped: 3", "Using error correction: enabled",
 ]  # fmt: skip
 

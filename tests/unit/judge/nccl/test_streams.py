@@ -144,7 +144,7 @@ def test_a_cut_archive_is_judged_as_far_as_it_goes(
     path = tmp_path / "cut.log"
     # More than one block of Zstandard, so that the log itself can be read.
     noise = b"\n".join([random.Random(0).randbytes(100_000).hex().encode()] * 2)
-    pack = ZSTD.compress if kind == "zst" else gzip.compress
+    pack = zstandard.compress if kind == "zst" else gzip.compress
     path.write_bytes(pack(made.read_bytes() + noise)[:-missing])
     verdict = judge_log(read_file(str(path)), WANT)
     assert "ends early" in verdict.check("source").reason or "damaged" in verdict.check("source").reason
