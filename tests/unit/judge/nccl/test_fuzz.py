@@ -55,7 +55,7 @@ def _moved(lines: list[str], rng: random.Random) -> list[str]:
     a = rng.randrange(len(lines))
     b = a + rng.choice((1, 1, 2, 10, 200, 5000))
     part = lines[a:b]
-    made = ([], [*part, *part], rng.sample(part, len(part)), lines[b : b + 1] + part)
+    made: tuple[list[str], ...] = ([], [*part, *part], rng.sample(part, len(part)), lines[b : b + 1] + part)
     return rng.choice([*(lines[:a] + each + lines[b:] for each in made), lines[:a], lines[a:]])
 
 
