@@ -139,3 +139,8 @@ def warning(about: str, reason: str, message: str, when: str = "2026-01-01T00:00
         "involvedObject": {"name": about},
         "lastTimestamp": when,
     }
+
+
+def unschedulable(message: str) -> Any:
+    """The condition of a pod that fits nowhere."""
+    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}

@@ -148,23 +148,16 @@ def test_a_site_without_a_cluster_policy_is_judged_by_its_devices_alone() -> Non
     wait(Cluster({NODES: ALL}), spec(policy=POLICY), Clock(), lambda _: None)
 
 
-@pytest.mark.parametrize(
-    ("labels", "lacking"),
-    [
-        ({}, "operator.mofed.wait=false and pci-15b3.present=true"),
-        ({"pci-15b3.present": "true", "operator.mofed.wait": "true"}, "operator.mofed.wait=false"),
-    ],
-)
-def test_a_node_without_devices_has_the_labels_named_it_lacks(labels: dict[str, str], lacking: str) -> None:
-    needs = spec(nodes={"w1": 8}, labels={"pci-15b3.present": "true", "operator.mofed.wait": "false"})
-    labelled = {"metadata": {"name": "w1", "labels": labels}}
-    [found] = shortfalls([node("w1") | labelled], needs)
-    assert found.reason == f"no device plugin runs there: the node lacks {lacking}"
-    [other] = shortfalls([gpus("w1", 7) | labelled], needs)
-    assert other.reason == "the device plugin found no more"
+def labelled(found: Any, **labels: str) -> list[Any]:
+    return [found | {"metadata": {"name": "w2", "labels": labels}}]
 
 
+NO_PLUGIN = "no device plugin runs there: the node lacks operator.mofed.wait=false"
+WAITS = {"pci-15b3.present": "true", "operator.mofed.wait": "true"}
 SHORTFALLS: dict[str, tuple[list[Any], str]] = {
+    "no label of its operator": (labelled(node("w2")), f"{NO_PLUGIN} and pci-15b3.present=true"),
+    "another value of a label": (labelled(node("w2"), **WAITS), NO_PLUGIN),
+    "some devices without the labels": (labelled(gpus("w2", 7)), "the device plugin found no more"),
     "absent": ([], "the cluster has no node with this name"),
     "not ready": ([gpus("w2", 8, ready=False)], "the node is not Ready: kubelet stopped"),
     "one GPU has fallen off the bus": (
@@ -180,4 +173,5 @@ SHORTFALLS: dict[str, tuple[list[Any], str]] = {
 
 @pytest.mark.parametrize(("w2", "reason"), SHORTFALLS.values(), ids=SHORTFALLS)
 def test_a_shortfall_says_why_as_far_as_the_node_tells(w2: list[Any], reason: str) -> None:
-    assert [each.reason for each in shortfalls([W1, *w2], spec())] == [reason]
+    needs = spec(labels={"pci-15b3.present": "true", "operator.mofed.wait": "false"})
+    assert [each.reason for each in shortfalls([W1, *w2], needs)] == [reason]

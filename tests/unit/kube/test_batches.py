@@ -9,6 +9,7 @@ import pytest
 
 from busbar.kube.batches import Nodes, ask, batches, read
 from busbar.kube.client import JsonObject
+from tests.support.kube_cluster import Cluster
 from tests.unit.kube.node_cluster import node, pod
 
 WORKERS = [f"w-{number}" for number in range(1, 8)]
@@ -54,42 +55,34 @@ def test_a_worker_that_preflight_did_not_reach_is_in_no_batch_with_others() -> N
     assert batches(WORKERS[:4], 1, found, ["w-1"]) == [["w-2"], ["w-3"], ["w-4"]]
 
 
-class Cluster:
-    """Its Nodes and running pods; `asked` has the query of each request."""
-
-    def __init__(self, *pods: JsonObject, nodes: Collection[JsonObject] = ()) -> None:
-        self.nodes = [*nodes] or [node("w-1"), node("w-2", ready=False), node("w-3", cordoned=True)]
-        self.pods, self.asked = [*pods], dict[str, dict[str, str]]()
-
-    def list(self, path: str, **query: str) -> list[JsonObject]:
-        self.asked[path] = query
-        return self.pods if path == "/api/v1/pods" else self.nodes
+def cluster(*found: JsonObject, pods: Collection[JsonObject] = ()) -> Cluster:
+    """Its Nodes and running pods."""
+    return Cluster({"/api/v1/nodes": [*found], "/api/v1/pods": [*pods]})
 
 
-def found(cluster: Any, *, jobs: bool = True) -> Nodes:
-    return read(cluster, jobs=jobs)
-
-
-def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned() -> None:
-    assert found(Cluster()) == Nodes(
-        names=frozenset(["w-1", "w-2", "w-3"]), ready=frozenset(["w-1", "w-3"]), cordoned=frozenset(["w-3"])
-    )
-
-
-def test_workers_that_were_drained_for_a_repair_are_known_with_the_reason() -> None:
-    drained = node("w-1", ready=False)
+def test_the_nodes_say_which_agents_run_and_which_workers_are_cordoned_or_drained() -> None:
+    drained = node("w-2", ready=False)
     drained["metadata"]["annotations"] = {"busbar/drained": '{"why": "fan", "by": "anna@ops"}'}
-    assert found(Cluster(nodes=[drained])).drained == {"w-1": "fan (by anna@ops)"}
+    assert read(cluster(node("w-1"), drained, node("w-3", cordoned=True)), jobs=True) == Nodes(
+        names=frozenset(["w-1", "w-2", "w-3"]), ready=frozenset(["w-1", "w-3"]), cordoned=frozenset(["w-3"]),
+        drained={"w-2": "fan (by anna@ops)"},
+    )  # fmt: skip
 
 
 def test_pods_of_jobs_of_any_kind_are_found_and_read_only_where_they_matter() -> None:
     owners = ("MPIJob", "Job", "StatefulSet", "")
-    cluster = Cluster(*(pod("p", f"w-{number}", owner) for number, owner in enumerate(owners, 1)))
-    assert found(cluster).with_jobs == {"w-1", "w-2"}
-    assert cluster.asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
-    cluster = Cluster()
-    found(cluster, jobs=False)
-    assert list(cluster.asked) == ["/api/v1/nodes"]
+    pods = [pod("p", f"w-{number}", owner) for number, owner in enumerate(owners, 1)]
+    api, asked = cluster(pods=pods), dict[str, dict[str, str]]()
+    listed = api.list
+
+    def noted(path: str, **query: str) -> list[JsonObject]:
+        asked[path] = query
+        return listed(path, **query)
+
+    api.list = noted  # type: ignore[method-assign]
+    assert read(api, jobs=True).with_jobs == {"w-1", "w-2"}
+    assert asked["/api/v1/pods"]["fieldSelector"] == "status.phase=Running"
+    assert read(Cluster({"/api/v1/nodes": []}), jobs=False).with_jobs == frozenset()
 
 
 def test_a_kubeconfig_that_cannot_be_used_is_an_error_at_once() -> None:

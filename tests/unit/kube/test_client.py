@@ -26,22 +26,18 @@ def test_a_list_is_read_page_by_page_with_the_credentials_of_the_kubeconfig(serv
     assert server.requests[0][2]["authorization"] == "Bearer short-fake-token"
 
 
-def test_a_patch_and_a_create_send_json_of_their_kind(server: Server) -> None:
-    server.answers = [status(201), status(200)]
+def test_each_change_is_sent_as_json_of_its_kind_and_a_deletion_with_its_conditions(server: Server) -> None:
+    server.answers = [status(201), status(200), status(200)]
     api = RestApi(server.kubeconfig)
     api.create("/api/v1/namespaces/n/configmaps", {"kind": "ConfigMap"})
     api.merge("/apis/x", {"spec": {}})
-    assert [(method, headers["Content-Type"], body) for method, _, headers, body in server.requests] == [
+    api.delete("/apis/x", uid="u", resourceVersion="7")
+    *changes, (method, path, _, body) = server.requests
+    assert [(method, headers["Content-Type"], body) for method, _, headers, body in changes] == [
         ("POST", "application/json", b'{"kind": "ConfigMap"}'),
         ("PATCH", "application/merge-patch+json", b'{"spec": {}}'),
     ]
-
-
-def test_a_deletion_names_what_the_object_must_still_be(server: Server) -> None:
-    server.answers = [status(200)]
-    RestApi(server.kubeconfig).delete("/api/v1/namespaces/n/secrets/s", uid="u", resourceVersion="7")
-    [(method, path, _, body)] = server.requests
-    assert (method, path) == ("DELETE", "/api/v1/namespaces/n/secrets/s")
+    assert (method, path) == ("DELETE", "/apis/x")
     assert json.loads(body)["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
@@ -112,10 +108,9 @@ def unreached(kubeconfig: str) -> ApiError:
 def test_a_server_that_is_not_there_or_has_an_unknown_name_has_a_fix(server: Server) -> None:
     server.http.server_close()
     server.http.shutdown()
-    known = "check that K3s or HAProxy runs, and `server:` of the kubeconfig"
-    assert unreached(server.kubeconfig).fix == known
+    assert str(unreached(server.kubeconfig).fix).startswith("check that K3s or HAProxy runs")
     unknown = server.kubeconfig.replace("127.0.0.1", "api.invalid")
-    assert unreached(unknown).fix == "check the name in `server:` of the kubeconfig"
+    assert str(unreached(unknown).fix).startswith("check the name in `server:`")
 
 
 def test_an_api_that_accepts_and_is_silent_has_a_fix(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

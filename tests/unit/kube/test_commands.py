@@ -19,7 +19,7 @@ from busbar.outputs.contract import summarize
 from tests.support import cli
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
 from tests.support.verdicts import failing, unknown
-from tests.unit.kube.api_server import running, status
+from tests.unit.kube.api_server import dropped, running, status
 from tests.unit.kube.node_cluster import Nodes, pod
 from tests.unit.kube.node_cluster import node as kube_node
 
@@ -62,16 +62,19 @@ def test_the_progress_goes_to_stderr(cluster: Cluster) -> None:
     assert done.stderr.startswith("nvidia.com/gpu: 1/1 nodes ready")
 
 
-def test_an_endpoint_answers_or_ends_with_1_and_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_is_waited_for_whatever_it_answers_or_ends_with_1_and_the_fix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(wait, "SystemClock", Clock)
-    question = {"setting": "api_endpoint", "fix": "repair it", "deadline_seconds": 1}
+    question = {"setting": "api_endpoint", "fix": "repair it", "deadline_seconds": 10}
     with running() as server:
         monkeypatch.setattr("busbar.kube.client.connect", lambda: RestApi(server.kubeconfig))
-        server.answers += [status(200, b"ok")]
+        server.answers += [dropped, status(404), status(401), status(503), status(200, b"ok")]
         assert busbar("wait", "api", stdin=question).exit_code == 0
-        server.answers += [status(502)] * 2
+        assert {request[:2] for request in server.requests} == {("GET", "/readyz")}
+        server.answers += [status(502)] * 9
         said = failed("wait", "api", stdin=question)
-    assert "HTTP 502" in said and "Fix: repair it" in said
+    assert "api_endpoint: timed out after 10 s: " in said and "HTTP 502" in said and "Fix: repair it" in said
 
 
 def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:
@@ -103,9 +106,7 @@ def test_a_collection_without_an_answer_says_where_the_log_is(cluster: Cluster, 
     assert "The log is still in the launcher's pod. Fix: run the same command again" in said
 
 
-def test_the_result_in_the_state_stays_where_the_job_is_gone(
-    cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_outlives_its_job(cluster: Cluster, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.objects["/api/v1/namespaces/ns/configmaps"] = []
     printed = json.dumps(summarize(failing()) | {"record": {}})
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", printed)
@@ -143,14 +144,12 @@ def test_an_api_that_never_answers_ends_the_command_with_1_and_the_server(cluste
 
 
 def nodes_of(cluster: Cluster) -> list[str]:
-    terms = [
-        job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]["nodeSelectorTerms"]
-        for path, job in cluster.created
-        if path == JOBS
-    ]
-    return [value for term in terms for value in term[0]["matchExpressions"][0]["values"]]
+    found = []
+    for job in (job for path, job in cluster.created if path == JOBS):
+        affinity = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        found += term["matchExpressions"][0]["values"]
+    return found
 
 
 def pulled(*nodes: str) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def test_a_plugin_gets_its_arguments_its_variables_and_the_cluster(server: Serve
         ("""echo '{"apiVersion": "other/v1", "status": {"token": "SECRET"}}'""", "got no ExecCredential"),
     ],
 )
-def test_a_plugin_that_gives_no_credentials_is_named_at_once(
+def test_a_plugin_without_credentials_is_named(
     server: Server, plugin: Plugin, script: str, complaint: str
 ) -> None:
     plugin.script.write_text(f"#!/bin/sh\n{script}\n")
@@ -207,7 +207,7 @@ def test_no_certificate_is_checked_where_the_kubeconfig_says_so(
         ({"exec": {"command": "x"}}, {}, "exec of the kubeconfig needs command and apiVersion"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_what_is_unusable_is_told(
     server: Server, user: dict[str, Any], cluster: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.pods import MAX_ISSUES, issue_report, issues_of, namespace_report
-from tests.support.kube_cluster import Cluster, container, pod, unreachable, warning
+from tests.support.kube_cluster import Cluster, container, pod, unreachable, unschedulable, warning
 
 
 def waiting(reason: str, message: str = "") -> Any:
@@ -36,12 +36,6 @@ def test_a_reason_to_wait_says_whether_waiting_helps(reason: str, permanent: boo
     assert str(issue) == f"a: {reason}: container nccl: why"
 
 
-UNSCHEDULABLE = {
-    "type": "PodScheduled",
-    "status": "False",
-    "reason": "Unschedulable",
-    "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
-}
 OOM = container({"terminated": {"reason": "OOMKilled", "exitCode": 137}})
 CRASHED = {"terminated": {"reason": "Error", "exitCode": 1, "message": "no GPU"}}
 CRASH_LOOP = container({"waiting": {"reason": "CrashLoopBackOff"}}, CRASHED)
@@ -50,11 +44,12 @@ CRASH_LOOP = container({"waiting": {"reason": "CrashLoopBackOff"}}, CRASHED)
 @pytest.mark.parametrize(
     ("phase", "status", "says"),
     [
-        ("Pending", {"conditions": [UNSCHEDULABLE]}, f"w: Unschedulable: {UNSCHEDULABLE['message']}"),
+        ("Pending", {"conditions": [unschedulable("2 Insufficient")]}, "w: Unschedulable: 2 Insufficient"),
         ("Failed", {"containerStatuses": [OOM]}, "w: OOMKilled: container nccl: ended with exit code 137"),
         # The crash is shown, and not only the wait.
         (
-            *("Running", {"containerStatuses": [CRASH_LOOP]}),
+            "Running",
+            {"containerStatuses": [CRASH_LOOP]},
             "w: Error: container nccl: ended with exit code 1: no GPU",
         ),
     ],

@@ -52,10 +52,6 @@ def pending(api: Cluster, **changes: Any) -> str:
     return str(failure.value)
 
 
-def test_a_rollout_that_has_ended_is_not_waited_for(api: Cluster) -> None:
-    assert settled(api)[-1] == "nvidia.com/gpu: 2/2 nodes ready"
-
-
 def test_the_former_operator_s_lease_is_waited_for_and_then_what_the_new_one_rolls_out(api: Cluster) -> None:
     api.objects[LEASE] = made.held_by("operator-1-x")
     clock, complete = Clock(), api.objects[PODS]
@@ -134,8 +130,8 @@ def test_what_has_not_been_rolled_out_is_named(api: Cluster, found: dict[str, An
 
 def test_without_a_lease_the_operator_itself_does_not_matter(api: Cluster) -> None:
     del api.objects[LEASE]
-    apps = [made.TOOLKIT, made.GPU_PLUGIN]
-    assert settled(api, rollout=RolloutSpec(lease=None, apps=apps))
+    of_apps = RolloutSpec(lease=None, apps=[made.TOOLKIT, made.GPU_PLUGIN])
+    assert settled(api, rollout=of_apps)[-1] == "nvidia.com/gpu: 2/2 nodes ready"
 
 
 FORMER = made.operand(made.GPU_PLUGIN, "w2", 1)
@@ -189,9 +185,7 @@ def test_the_toolkit_s_signal_is_waited_for_on_the_node_that_is_named(api: Clust
     api.objects[made.NODE_LEASES] = [made.renewed("w1", "01:00"), made.renewed("w2", "00:39")]
     clock.at(20, lambda: api.objects[made.NODE_LEASES].append(made.renewed("w2", "00:41")))
     said = settled(api, clock)
-    assert any(
-        "waiting for the agent on w2, which nvidia-container-toolkit-ctr may restart" in line for line in said
-    )
+    assert any("waiting for the agent on w2, which nvidia-container-toolkit-ctr may" in line for line in said)
     assert 20 < clock.time < 23
 
 

@@ -41,12 +41,13 @@ OWN = [pod("agent", "w-1", "DaemonSet"), pod("static", "w-1", "Node"), pod("done
         ([W1], OWN, [], ["w-1 cordoned", "w-1 deleted"]),
         ([SERVER, W1, node("w-2", "c", ready=False)], [], ["w-1", "w-2", "w-3"], []),
         ([W1], [], ["W-1"], []),
+        ([node("w-1", "b", ready=False)], [pod("app", "w-1")], [], ["w-1 deleted"]),
         # Somebody else has added it.
         ([node("guest")], [], [], []),
         # The worker was renamed: its pods are not waited for.
         ([W1, node("w-9", "b")], [pod("app", "w-1")], ["w-9"], ["w-1 deleted"]),
     ],
-    ids=["left", "pods of the Node", "configured", "capital letters", "of somebody else", "renamed"],
+    ids=["left", "pods of the Node", "configured", "capital letters", "gone", "of others", "renamed"],
 )
 def test_a_worker_that_left_the_configuration_is_drained_and_deleted_and_no_other_node(
     found: list[JsonObject], pods: list[JsonObject], configured: list[str], log: list[str]
@@ -82,13 +83,6 @@ def test_the_password_of_a_node_goes_with_it() -> None:
     cluster.objects[secret] = {}
     remove(cluster)
     assert secret not in cluster.objects
-
-
-def test_the_node_of_a_worker_that_is_gone_is_deleted_without_a_drain() -> None:
-    said: list[str] = []
-    cluster = Nodes(node("w-1", "b", ready=False), pods=(pod("app", "w-1"),))
-    assert (remove(cluster, said=said), cluster.log) == (["w-1"], ["w-1 deleted"])
-    assert said == ["Node w-1 is silent: its pods cannot be drained, and start again elsewhere"]
 
 
 def _of(names: list[str]) -> Nodes:

@@ -25,10 +25,11 @@ def apply(cluster: Nodes, **wanted: list[str]) -> list[str]:
 QUARANTINE = "busbar/quarantine=true:NoSchedule"
 
 
-def quarantine(cluster: Nodes, reason: str | None) -> list[str]:
-    """Put w-1 in quarantine, or with None end it."""
-    reasons = {"w-1": reason} if reason else {}
-    spec = taints.TaintsSpec(taints={"w-1": [QUARANTINE] if reason else []}, quarantine=reasons)
+def quarantine(cluster: Nodes, reason: str | None, *, cordon: bool = False) -> list[str]:
+    """Put w-1 in quarantine, or with None end it. `cordon`: its pool has `quarantine_cordon`."""
+    held = {"w-1": [QUARANTINE] if reason else []}
+    reasons, names = ({"w-1": reason}, ["w-1"] * cordon) if reason else ({}, [])
+    spec = taints.TaintsSpec(taints=held, quarantine=reasons, cordon=names)
     return taints.apply(cluster, spec, cluster.clock, lambda _: None, asking(cluster))
 
 
@@ -84,14 +85,6 @@ def test_the_end_of_a_quarantine_removes_taint_and_reason_and_leaves_the_taints_
     assert (cluster.taints("w-1"), noted(cluster)) == ({"site=x:NoSchedule"}, {})
 
 
-def with_cordon(cluster: Nodes, reason: str | None, *, cordon: bool = True) -> list[str]:
-    """As `quarantine`, in a pool with `quarantine_cordon`."""
-    taint, held = ([QUARANTINE], {"w-1": reason}) if reason else ([], {})
-    names = ["w-1"] if reason and cordon else []
-    spec = taints.TaintsSpec(taints={"w-1": taint}, quarantine=held, cordon=names)
-    return taints.apply(cluster, spec, cluster.clock, lambda _: None)
-
-
 def seen(cluster: Nodes) -> Node:
     return Node.of(cluster.objects[f"{NODES}/w-1"])
 
@@ -105,10 +98,10 @@ def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too
 
 def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_if_it_was_ended(cluster: Nodes) -> None:
     quarantine(cluster, "fan")
-    assert with_cordon(cluster, "fan") == ["w-1"]
+    assert quarantine(cluster, "fan", cordon=True) == ["w-1"]
     cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = False
-    assert with_cordon(cluster, "fan") == ["w-1"]
-    assert with_cordon(cluster, "fan", cordon=False) == ["w-1"]
+    assert quarantine(cluster, "fan", cordon=True) == ["w-1"]
+    assert quarantine(cluster, "fan") == ["w-1"]
     assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "fan")
 
 
@@ -171,20 +164,6 @@ def test_labels_that_change_later_arrive_at_the_node_and_others_stay(cluster: No
     assert cluster.log == []
     assert label(cluster, "zone=a") == {"site": "x", "zone": "a"}
     assert (label(cluster), cluster.taints("w-1")) == ({"site": "x"}, {GPU})
-
-
-def test_taints_as_configured_change_nothing(cluster: Nodes) -> None:
-    apply(cluster, w_1=[GPU])
-    cluster.log.clear()
-    assert (apply(cluster, w_1=[GPU]), cluster.log) == ([], [])
-
-
-def test_the_record_of_an_earlier_release_is_read() -> None:
-    cluster = Nodes(node("w-1", "b", GPU, "site=x:NoSchedule"))
-    cluster.create(CONFIG_MAPS, {"metadata": {"name": taints.RECORD}, "data": {"taints": f"w-1 {GPU}"}})
-    apply(cluster, w_1=[])
-    assert cluster.taints("w-1") == {"site=x:NoSchedule"}
-    assert record(cluster) == "w-1\n"
 
 
 def test_a_node_that_changes_at_the_same_time_is_read_again() -> None:

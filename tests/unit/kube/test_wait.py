@@ -63,13 +63,6 @@ def test_a_state_can_ask_for_another_interval() -> None:
     assert clock.time == 11
 
 
-def test_an_api_that_is_away_is_waited_for_and_reported() -> None:
-    lines: list[str] = []
-    condition = becomes(unreachable("/x"), "ok")
-    assert wait_until(condition, Deadline(Clock(), 10), poll_seconds=1, progress=lines.append) == "ok"
-    assert lines == ["waiting for the API: GET /x: connection refused [0 s of 10 s]"]
-
-
 def test_a_timeout_carries_the_error_only_where_the_last_look_failed() -> None:
     with pytest.raises(TimedOut) as failing:
         wait_until(becomes(Pending("0/2"), unreachable()), Deadline(Clock(), 10), poll_seconds=1)
