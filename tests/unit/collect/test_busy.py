@@ -16,19 +16,14 @@ from busbar.judge.collector import JobNeverStarted
 from busbar.kube.client import JsonObject
 from busbar.kube.wait import Deadline
 from busbar.manifests import mpijob
-from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable
+from tests.support.kube_cluster import Clock, Cluster, container, pod, unreachable, unschedulable
 from tests.support.kube_site import job as configured
 from tests.support.verdicts import passing, record, unknown
 from tests.unit.fabric.measure.foreign import gpu_node, holder
 
 NODES = configured().nodes
 JOB = mpijob.render(configured())
-UNSCHEDULABLE = {
-    "type": "PodScheduled",
-    "status": "False",
-    "reason": "Unschedulable",
-    "message": "0/5 nodes are available: 2 Insufficient nvidia.com/gpu.",
-}
+MESSAGE = "0/5 nodes are available: 2 Insufficient nvidia.com/gpu."
 WAIT = WhenBusy(3600)
 KEEP = WhenBusy(30, keep=True)
 
@@ -49,7 +44,7 @@ class Site(Cluster):
         super().__init__(
             {
                 self.path: made,
-                self.pods: [pod("w-0", phase="Pending", conditions=[UNSCHEDULABLE])],
+                self.pods: [pod("w-0", phase="Pending", conditions=[unschedulable(MESSAGE)])],
                 f"/api/v1/namespaces/{self.namespace}/events": [],
                 "/api/v1/nodes": [gpu_node(node) for node in configured().nodes],
                 "/api/v1/pods": [],
@@ -104,7 +99,7 @@ def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_th
     assert 180 <= site.clock.time < 185
     assert never.value.reasons[:2] == [
         "the job's pods cannot start",
-        f"w-0: Unschedulable: {UNSCHEDULABLE['message']}",
+        f"w-0: Unschedulable: {MESSAGE}",
     ]
     node = configured().nodes[0]
     assert never.value.reasons[-1] == f"{node}: 0 of 8 nvidia.com/gpu are free, held by ml/llama-0 (8)"
@@ -214,7 +209,7 @@ OWN = {"namespace": JOB["metadata"]["namespace"], "labels": {mpijob.JOB_LABEL: J
     ],
     ids=["of others", "of idle nodes", "the job's own", "beside what the job needs"],
 )
-def test_gpus_are_held_where_less_is_left_than_the_job_needs(
+def test_gpus_are_held_where_too_few_are_left_for_the_job(
     gpus: int, pod: dict[str, Any], is_held: bool
 ) -> None:
     site = Site(WAIT)

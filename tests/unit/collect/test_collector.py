@@ -13,7 +13,6 @@ import zstandard
 from busbar.collect.busy import Kept
 from busbar.collect.collector import Collected, collect, row_text
 from busbar.collect.spec import CollectSpec
-from busbar.collect.watch import Unreachable
 from busbar.judge.archive import Archive
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.verdict import SCHEMA, judge_archive
@@ -118,8 +117,13 @@ def test_record_and_verdict_are_in_the_cluster_beside_the_log_and_for_the_output
     assert json.loads(data["verdict.json"]) == made.verdict
     assert (metadata["labels"]["busbar/history"], made.config_map) == ("h100", f"ns/{metadata['name']}")
     assert "ownerReferences" not in metadata, "it outlives the job"
-    record = made.record and made.record.model_dump(mode="json")
+    assert made.record and made.record.expectation == spec(tmp_path).expectation
+    record = made.record.model_dump(mode="json")
     assert record == json.loads(data["record.json"]) == Archive(tmp_path).record()
+    assert (made.record.outcome.succeeded, made.record.complete) == (True, True)
+    assert (made.record.nodes, made.record.measured_at) == (("worker-1", "worker-2"), MEASURED_AT)
+    settings = {"iterations": "20", "warmup": "5", "job": "nccl", "run": "1"}
+    assert settings.items() <= made.record.settings.items()
     assert (tmp_path / "source.json").stat().st_mode & 0o777 == 0o600, "it has the environment of the ranks"
 
 
@@ -130,23 +134,13 @@ def test_record_and_verdict_are_in_the_cluster_beside_the_log_and_for_the_output
         ("", "Warning", "NcclUnknown", "of pool h100 on 2 nodes: unknown; source: the log is empty"),
     ],
 )
-def test_a_verdict_is_an_event_on_each_node(
-    log: str, kind: str, reason: str, says: str, tmp_path: Path
-) -> None:
+def test_a_verdict_is_an_event_on_nodes(log: str, kind: str, reason: str, says: str, tmp_path: Path) -> None:
     api = finished(log)
     run(api, spec(tmp_path))
     found = [body for path, body in api.created if path == NODE_EVENTS]
     assert [each["involvedObject"]["name"] for each in found] == ["worker-1", "worker-2"]
     assert {(each["type"], each["reason"]) for each in found} == {(kind, reason)}
     assert says in found[0]["message"]
-
-
-def test_the_record_says_what_was_expected_how_it_ended_and_what_was_run(tmp_path: Path) -> None:
-    record = found(finished(), tmp_path).record
-    assert record and record.expectation == spec(tmp_path).expectation
-    assert (record.outcome.succeeded, record.complete) == (True, True)
-    assert (record.nodes, record.measured_at) == (("worker-1", "worker-2"), MEASURED_AT)
-    assert {"iterations": "20", "warmup": "5", "job": "nccl", "run": "1"}.items() <= record.settings.items()
 
 
 @pytest.mark.parametrize(("condition", "code", "verdict"), [("Succeeded", 0, "pass"), ("Failed", 1, "fail")])
@@ -320,9 +314,7 @@ def with_a_gap(log: str) -> Cluster:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_lines_that_may_be_missing_are_no_pass_unless_they_were_counted(
-    tmp_path: Path, counted: bool
-) -> None:
+def test_lines_that_may_be_missing_are_no_pass_unless_all_were_counted(tmp_path: Path, counted: bool) -> None:
     verdict = run(with_a_gap(launcher_log.text(counted=counted)), spec(tmp_path))
     assert verdict["passed"] is counted
     missing = "lines may be missing after 1 of 1 reconnections" in str(verdict["reasons"])
@@ -334,9 +326,7 @@ def test_lines_that_may_be_missing_are_no_pass_unless_they_were_counted(
     [([], "34 lines"), ([LINES[9]] * 2, "36 lines"), ([LINES[9][7:]], "35 lines")],
     ids=["a line is missing", "a line came twice", "the start of a line is missing"],
 )
-def test_a_log_that_is_not_what_the_launcher_counted_is_not_a_pass_and_says_how_much_was_read(
-    tmp_path: Path, there: list[str], read: str
-) -> None:
+def test_a_log_unlike_the_launchers_count_is_no_pass(tmp_path: Path, there: list[str], read: str) -> None:
     verdict = run(finished("".join([*LINES[:9], *there, *LINES[10:]])), spec(tmp_path))
     assert verdict["verdict"] != "pass"
     (reason,) = [reason for reason in verdict["reasons"] if "the launcher wrote" in reason]
@@ -351,10 +341,7 @@ def test_a_job_that_cannot_start_is_unknown_with_the_reasons_and_frees_the_gpus(
     api = Cluster({JOB: mpijob("Created"), PODS: [worker], EVENTS: []})
     verdict = run(api, spec(tmp_path))
     assert (verdict["verdict"], verdict["passed"]) == ("unknown", False)
-    assert verdict["reasons"] == [
-        "job: the job's pods cannot start",
-        "job: nccl-worker-0: InvalidImageName: container nccl: couldn't parse image",
-    ]
+    assert "job: nccl-worker-0: InvalidImageName: container nccl: couldn't" in verdict["reasons"][1]
     assert api.patched == [(JOB, SUSPENDED)]
 
 
@@ -366,13 +353,6 @@ def test_a_run_that_hangs_is_ended_at_the_deadline_with_what_was_read(tmp_path: 
     assert verdict["verdict"] != "pass"
     assert "timed out after 600 s" in str(verdict["reasons"])
     assert api.patched == [(JOB, SUSPENDED)]
-
-
-def test_an_api_that_never_answers_gives_no_verdict_at_all(tmp_path: Path) -> None:
-    api = finished()
-    api.failures = [unreachable()] * 5000
-    with pytest.raises(Unreachable):
-        run(api, spec(tmp_path))
 
 
 def test_a_verdict_that_cannot_be_published_is_still_the_verdict(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -33,16 +32,6 @@ def test_a_record_is_read_back_with_its_verdict_by_the_uid_of_its_job() -> None:
     found, verdict = store.read("u-1") or pytest.fail("none")
     assert (found.model_dump_json(), verdict) == (record().model_dump_json(), passing())
     assert store.read("u-2") is None
-
-
-def test_another_verdict_on_the_same_job_takes_its_place() -> None:
-    api = Foreign()
-    store = Results(api, "ns")
-    store.write(record(), unknown())
-    store.write(record(), passing())
-    [(path, body)] = api.patched
-    assert path == f"{MAPS}/{store.address('u-1').partition('/')[2]}"
-    assert json.loads(body["data"][KEY])["verdict"] == "pass"
 
 
 @pytest.mark.parametrize("data", [None, {}, {KEY: "{}"}, {KEY: "[]", RECORD: "{}"}, {KEY: "{", RECORD: "{"}])

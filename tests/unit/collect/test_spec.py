@@ -44,11 +44,8 @@ def test_the_collector_gives_the_operator_a_minute_to_record_a_job_that_used_up_
     assert question(validation={"deadline_seconds": 600}).deadline_seconds == runs + 60
 
 
-@pytest.mark.parametrize(("seconds", "accepted"), [(0.5, True), (0, False), (-0.5, False)])
-def test_a_request_without_any_time_to_wait_is_refused(seconds: float, accepted: bool) -> None:
-    asked = {**question().model_dump(), "deadline_seconds": seconds}
-    if accepted:
-        assert CollectSpec.model_validate(asked).deadline_seconds == seconds
-    else:
-        with pytest.raises(ValidationError, match="greater than 0"):
-            CollectSpec.model_validate(asked)
+def test_a_request_without_any_time_to_wait_is_refused() -> None:
+    asked = question().model_dump()
+    assert CollectSpec.model_validate({**asked, "deadline_seconds": 0.5}).deadline_seconds == 0.5
+    with pytest.raises(ValidationError, match="greater than 0"):
+        CollectSpec.model_validate({**asked, "deadline_seconds": 0})
