@@ -11,40 +11,26 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.cli import stackfile
 from busbar.collect.watch import Unreachable
 from busbar.fabric import paths
 from busbar.fabric.commands.diagnose import after_failed_gate
-from busbar.fabric.diagnosis import Diagnosis, Scope, State
-from busbar.fabric.localise import Group
+from busbar.fabric.diagnosis import Diagnosis, State
 from busbar.fabric.measure.run import Interrupted
 from busbar.kube.client import ApiError
-from tests.support.cli import busbar
 from tests.support.clusters import site
-from tests.unit.fabric.measure.foreign import Foreign, holder
+from tests.unit.fabric.diagnosis.stack import Stack, diagnose
+from tests.unit.fabric.measure.foreign import holder
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> State:
-    """What the diagnosis of a stack with two pools finds; each test adds to it."""
+def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stack:
+    """A stack with two pools; each test adds to what its diagnosis finds."""
     cluster = site(workers={"h100": 4, "b200": 1})
     cluster["hosts"]["workers"][3]["quarantine"] = "slow"
-    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": {"busbar:cluster": cluster}}))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(stackfile, "kubeconfig_of", lambda file: "")
-    monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: Foreign())
-    state = State(
-        key="", began=0, nodes=["gpu-1", "gpu-2", "gpu-3"], is_over=True, seconds=90, node_seconds=270
-    )
-    monkeypatch.setattr(Diagnosis, "run", lambda self: state)
-    pair(state, "A", 390, "gpu-1", "gpu-2")
-    pair(state, "A", 391, "gpu-3", "gpu-1")
-    return state
-
-
-def pair(state: State, stage: Any, busbw: float | None, *nodes: str, reason: str = "") -> None:
-    state.results.append((Group(stage, len(state.results), "in_group", nodes), busbw, reason))
+    made = Stack(monkeypatch, tmp_path, cluster, ["gpu-1", "gpu-2", "gpu-3"])
+    made.pair("A", 390, "gpu-1", "gpu-2")
+    made.pair("A", 391, "gpu-3", "gpu-1")
+    return made
 
 
 def failed_stack(when: str, *, passed: bool) -> Path:
@@ -59,38 +45,22 @@ def failed_stack(when: str, *, passed: bool) -> Path:
     return path
 
 
-def scopes(found: State, monkeypatch: pytest.MonkeyPatch) -> list[Scope]:
-    """What is diagnosed from now on."""
-    seen: list[Scope] = []
-
-    def run(self: Diagnosis) -> State:
-        seen.append(self.scope)
-        return found
-
-    monkeypatch.setattr(Diagnosis, "run", run)
-    return seen
-
-
-def diagnose(*words: str) -> Any:
-    return busbar("diagnose", "prod", *words)
-
-
-def test_nothing_slow_lists_the_healthy_nodes_and_ends_with_0(found: State) -> None:
+def test_nothing_slow_lists_the_healthy_nodes_and_ends_with_0(found: Stack) -> None:
     done = diagnose("--pool", "h100")
-    assert (done.exit_code, done.stdout) == (
-        0,
-        "not judged    gpu-1, gpu-2, gpu-3: whether they are 10 % slow, because they have too few runs or "
-        "peers\n"
-        "healthy       3: gpu-1, gpu-2, gpu-3\n2 runs in 90 s, 4.5 node-minutes\n",
+    first, *rest = done.stdout.splitlines()
+    assert first.startswith(
+        "not judged    gpu-1, gpu-2, gpu-3: whether they are 10 % slow, because they have too"
     )
+    assert rest == ["healthy       3: gpu-1, gpu-2, gpu-3", "2 runs in 90 s, 4.5 node-minutes"]
+    assert done.exit_code == 0
 
 
-def test_a_slow_node_is_a_row_with_its_reasons_and_the_next_commands(found: State) -> None:
-    found.results.clear()
-    pair(found, "A", 390, "gpu-1", "gpu-2")
-    pair(found, "A", None, "gpu-3", "gpu-1", reason="timed out after 120 s")
+def test_a_slow_node_is_a_row_with_its_reasons_and_the_next_commands(found: Stack) -> None:
+    found.state.results.clear()
+    found.pair("A", 390, "gpu-1", "gpu-2")
+    found.pair("A", None, "gpu-3", "gpu-1", reason="timed out after 120 s")
     for partner in ("gpu-1", "gpu-2"):
-        pair(found, "B", 190, "gpu-3", partner)
+        found.pair("B", 190, "gpu-3", partner)
     done = diagnose("--pool", "h100")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert done.exit_code == 1
@@ -102,21 +72,19 @@ def test_a_slow_node_is_a_row_with_its_reasons_and_the_next_commands(found: Stat
     assert lines[-2:] == ["healthy 2: gpu-1, gpu-2", "4 runs in 90 s, 4.5 node-minutes"]
 
 
-def test_a_slow_run_of_nodes_that_were_good_later_is_named(found: State) -> None:
-    found.results[1] = (found.results[1][0], 250, "")
+def test_a_slow_run_of_nodes_that_were_good_later_is_named(found: Stack) -> None:
+    found.state.results[1] = (found.state.results[1][0], 250, "")
     for partner in ("gpu-1", "gpu-2"):
-        pair(found, "B", 391, "gpu-3", partner)
+        found.pair("B", 391, "gpu-3", partner)
     done = diagnose("--pool", "h100")
     line = "slow once     gpu-3 with gpu-1: 250 GB/s of 400 GB/s in stage A, good in other runs"
     assert (done.exit_code, line in done.stdout.splitlines()) == (0, True)
 
 
-def test_of_two_nodes_the_commands_are_for_both_and_without_a_known_hca_the_key_is_named(
-    found: State,
-) -> None:
-    found.nodes[:] = ["gpu-2", "gpu-1"]
-    found.results.clear()
-    pair(found, "A", 190, "gpu-2", "gpu-1")
+def test_of_two_nodes_the_commands_are_for_both_and_without_an_hca_the_key_is_named(found: Stack) -> None:
+    found.state.nodes[:] = ["gpu-2", "gpu-1"]
+    found.state.results.clear()
+    found.pair("A", 190, "gpu-2", "gpu-1")
     done = diagnose("--pool", "h100")
     assert [line for line in done.stdout.splitlines() if line.startswith("next")] == [
         "next    on gpu-1: ibv_devinfo -l (with them as validation.hcas, busbar diagnose tries each rail)",
@@ -126,23 +94,25 @@ def test_of_two_nodes_the_commands_are_for_both_and_without_a_known_hca_the_key_
     ]
 
 
-def test_a_node_that_no_healthy_partner_has_judged_is_no_good_end(found: State) -> None:
-    found.nodes.append("gpu-4")
+@pytest.mark.parametrize(
+    ("what", "value", "line"),
+    [
+        ("absent", {"gpu-3": "ImagePullBackOff"}, "not measured  gpu-3: ImagePullBackOff"),
+        (
+            "stopped",
+            "stage B: 2 of 6 groups have not run",
+            "stopped       stage B: 2 of 6 groups have not run",
+        ),
+        ("nodes", [f"gpu-{number}" for number in range(1, 5)], "not decided   gpu-4: too few runs"),
+    ],
+)
+def test_what_was_not_measured_is_never_a_good_end(found: Stack, what: str, value: Any, line: str) -> None:
+    setattr(found.state, what, value)
     done = diagnose("--pool", "h100")
-    assert (done.exit_code, "not decided   gpu-4: too few runs" in done.stdout) == (2, True)
+    assert (done.exit_code, line in done.stdout) == (2, True), done.output
 
 
-def test_what_was_not_measured_is_never_a_good_end(found: State) -> None:
-    found.absent["gpu-3"] = "ImagePullBackOff"
-    found.stopped = "stage B: 2 of 6 groups have not run"
-    done = diagnose("--pool", "h100")
-    assert done.exit_code == 2
-    assert "not measured  gpu-3: ImagePullBackOff\n" in done.stdout
-    assert "stopped       stage B: 2 of 6 groups have not run\n" in done.stdout
-    assert "healthy       2: gpu-1, gpu-2\n" in done.stdout
-
-
-def test_the_json_has_rows_healthy_nodes_and_every_run(found: State) -> None:
+def test_the_json_has_rows_healthy_nodes_and_every_run(found: Stack) -> None:
     done = json.loads(diagnose("--pool", "h100", "--json").stdout)
     assert (done["stack"], done["pool"], done["rows"], done["healthy"]) == (
         "prod", "h100", [], ["gpu-1", "gpu-2", "gpu-3"],
@@ -162,19 +132,16 @@ def test_the_json_has_rows_healthy_nodes_and_every_run(found: State) -> None:
         (["--release", "--nodes", "gpu-1"], "no worker of pool h100 to release. Fix: --nodes A"),
     ],
 )
-def test_bad_usage_ends_with_64(found: State, words: list[str], complaint: str) -> None:
+def test_bad_usage_ends_with_64(found: Stack, words: list[str], complaint: str) -> None:
     done = diagnose(*words)
     assert (done.exit_code, done.stdout) == (64, "")
     assert complaint in done.stderr
 
 
-def test_named_workers_may_be_in_quarantine_and_others_may_not(
-    found: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = scopes(found, monkeypatch)
+def test_named_workers_may_be_in_quarantine_and_others_may_not(found: Stack) -> None:
     diagnose("--pool", "h100")
     diagnose("--nodes", "gpu-4,gpu-1")
-    assert [scope.nodes for scope in seen] == [("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-1")]
+    assert [scope.nodes for scope in found.scopes] == [("gpu-1", "gpu-2", "gpu-3"), ("gpu-4", "gpu-1")]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +152,7 @@ def test_named_workers_may_be_in_quarantine_and_others_may_not(
     ],
 )
 def test_what_ends_it_has_its_own_exit_code(
-    found: State, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, text: str
+    found: Stack, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, text: str
 ) -> None:
     def fails(self: Diagnosis) -> State:
         raise error
@@ -206,12 +173,11 @@ ADVICE = (
     [("on_failure", False, ["h100"]), ("on_failure", True, []), ("never", False, [])],
 )
 def test_a_failed_gate_diagnoses_the_pools_that_did_not_pass_where_the_configuration_says_so(
-    found: State, monkeypatch: pytest.MonkeyPatch, when: str, passed: bool, pools: list[str]
+    found: Stack, when: str, passed: bool, pools: list[str]
 ) -> None:
-    seen = scopes(found, monkeypatch)
     said: list[str] = []
     after_failed_gate(failed_stack(when, passed=passed), said.append)
-    assert [scope.pool for scope in seen] == pools
+    assert [scope.pool for scope in found.scopes] == pools
     assert said == [ADVICE]
 
 
@@ -230,18 +196,14 @@ INVALID = (
         ("busbar:cluster: [", [INVALID]),
     ],
 )
-def test_only_a_cluster_of_busbar_with_a_valid_file_is_diagnosed(
-    tmp_path: Path, section: str, told: list[str]
-) -> None:
+def test_only_a_valid_cluster_of_busbar_is_diagnosed(tmp_path: Path, section: str, told: list[str]) -> None:
     (tmp_path / "Pulumi.prod.yaml").write_text(f"config: {{{section}}}\n")
     said: list[str] = []
     after_failed_gate(tmp_path / "Pulumi.prod.yaml", said.append)
     assert said == told
 
 
-def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
-    found: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diagnosis_that_cannot_run_changes_no_update(found: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Diagnosis) -> State:
         raise ApiError("GET /api/v1/nodes", 503, "unavailable")
 
@@ -250,7 +212,7 @@ def test_a_diagnosis_that_cannot_run_does_not_change_how_the_update_ends(
 
 
 @pytest.fixture
-def measured(found: State, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def measured(found: Stack, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The workers whose paths are measured from now on; the paths of gpu-2 to its GPU are slow."""
     asked: list[list[str]] = []
 
@@ -286,7 +248,7 @@ def test_the_paths_of_a_pool_are_measured_and_a_slow_one_is_named(measured: list
     assert [row["points_to"] for row in printed["rows"]] == [paths.GPU_TO_HCA]
 
 
-def test_no_path_is_measured_while_a_pod_holds_devices_of_a_worker(
+def test_no_path_is_measured_while_a_pod_holds_devices(
     measured: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.kube.gpus.active_pods", lambda _: [holder("gpu-2", "train", 1)])

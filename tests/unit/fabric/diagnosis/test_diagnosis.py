@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES
 from busbar.kube.wait import Deadline
 from busbar.manifests import groups
-from tests.support.kube_cluster import Clock, Cluster, container, pod
+from tests.support.kube_cluster import Clock, Cluster, container, pod, unschedulable
 from tests.support.kube_site import job as configured
 from tests.unit.collect import test_rejected as rejecting
 from tests.unit.fabric.diagnosis.site import Site
@@ -46,7 +47,7 @@ IMAGE = {"phase": "Pending", "containerStatuses": [{"name": "nccl", "state": WAI
 @pytest.mark.parametrize(
     ("groups", "jobs"), [((4,), [4 + 2, 14]), pytest.param(TWO, [8 + 4 + 4, 7 * 4], marks=pytest.mark.slow)]
 )
-def test_where_nothing_is_slow_two_jobs_of_few_nodes_say_so_and_nothing_is_left(
+def test_where_nothing_is_slow_two_jobs_say_so(
     groups: tuple[int, ...], jobs: list[int], tmp_path: Path
 ) -> None:
     site = Site(tmp_path, groups)
@@ -91,11 +92,6 @@ def test_a_node_10_percent_slow_is_named_with_what_its_peers_reach(tmp_path: Pat
     assert [(row.measured, row.expected, row.runs) for row in found.rows] == [(368, 400, 7)]
 
 
-def test_of_two_nodes_it_is_not_judged_whether_one_is_10_percent_slow(tmp_path: Path) -> None:
-    found = Site(tmp_path, groups=(2,)).diagnose()
-    assert (found.healthy, found.not_judged, found.exit_code) == (("gpu-1", "gpu-2"), ("gpu-1", "gpu-2"), 0)
-
-
 def test_pairs_that_nothing_can_be_compared_with_run_once(tmp_path: Path) -> None:
     found = Site(tmp_path, groups=(2, 2), slow={"gpu-3": 0.5}).diagnose()
     assert (named(found), sorted(found.healthy)) == ([("node", "one of gpu-3, gpu-4")], ["gpu-1", "gpu-2"])
@@ -108,12 +104,8 @@ def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(t
     # The slower of the two runs may have met somebody else's traffic.
     state.results = [(each[0], 10.0, "") if each[0] == of_rail[0] else each for each in state.results]
     [row] = findings_of(state, site.scope()).rows
-    assert (row.measured, row.expected, row.runs, len(row.partners)) == (
-        25.0,
-        pytest.approx(43.1, abs=7),
-        2,
-        2,
-    )
+    expected = pytest.approx(43.1, abs=7)
+    assert (row.measured, row.expected, row.runs, len(row.partners)) == (25.0, expected, 2, 2)
     partner = row.partners[0]
     assert row.next == (
         "on gpu-3: ib_write_bw -d mlx5_2 --report_gbits -D 10",
@@ -124,9 +116,7 @@ def test_a_slow_rail_has_its_two_runs_their_partners_and_the_commands_for_them(t
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partner_is_judged(
-    tmp_path: Path,
-) -> None:
+def test_a_worker_that_does_not_start_is_left_out_and_its_partner_is_judged(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), missing={"gpu-2": IMAGE})
     found = site.diagnose()
     assert (named(found), found.exit_code) == ([], 2)
@@ -136,10 +126,9 @@ def test_a_worker_that_does_not_start_is_left_out_with_its_reason_and_its_partne
 
 
 def test_a_worker_that_the_scheduler_has_not_placed_says_why_its_node_has_none() -> None:
-    waiting = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "too few"}
     workers = [
         pod("w-0", conditions=[{"type": "Ready", "status": "True"}]) | {"spec": {"nodeName": "gpu-1"}},
-        pod("w-1", phase="Pending", conditions=[waiting]) | {"spec": {}},
+        pod("w-1", phase="Pending", conditions=[unschedulable("too few")]) | {"spec": {}},
     ]
     api = Cluster({"/api/v1/namespaces/nccl/pods": workers, "/api/v1/namespaces/nccl/events": []})
     watch = StageWatch(api, "nccl", "job", Deadline(Clock(), 60), lambda _: None)
@@ -160,9 +149,7 @@ def stage(api: Cluster, clock: Clock | None = None) -> StageWatch:
     return StageWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), lambda _: None)
 
 
-def test_a_worker_that_a_starting_kubelet_rejects_after_the_launcher_s_start_is_made_again(
-    running: JsonObject,
-) -> None:
+def test_a_worker_that_is_rejected_after_the_launcher_s_start_is_made_again(running: JsonObject) -> None:
     clock, bound = Clock(), rejecting.worker(1, phase="Pending")
     api = rejecting.Operator(running, rejecting.worker(0), bound)
     clock.at(8, lambda: bound.update(rejecting.rejected(1)))
@@ -179,9 +166,7 @@ def test_a_stage_starts_without_a_worker_that_is_rejected_twice(running: JsonObj
 
 @pytest.mark.parametrize("pending", [IMAGE, {"phase": "Pending"}], ids=["image", "nothing is said"])
 @pytest.mark.usefixtures("impatient")
-def test_a_launcher_that_cannot_start_where_a_worker_cannot_either_starts_on_another_node(
-    pending: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_launcher_beside_a_broken_worker_starts_elsewhere(pending: dict[str, Any], tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), missing={"gpu-2": pending}, launcher_on="gpu-2")
     found = site.diagnose()
     assert ([*found.absent], sorted(found.healthy)) == (["gpu-2"], ["gpu-1", "gpu-3", "gpu-4"])
@@ -220,15 +205,11 @@ def test_a_worker_that_runs_and_does_not_answer_ssh_is_named(tmp_path: Path) -> 
     assert found.rows[0].measured is None
 
 
-def test_a_node_whose_groups_all_fail_is_named_with_its_conditions_and_its_rails_are_not_tried(
-    tmp_path: Path,
-) -> None:
+def test_a_node_whose_groups_all_fail_is_named_and_its_rails_are_not_tried(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), slow={"gpu-2": 0})
     for name in ("gpu-2", "gpu-3"):
-        conditions = site.api.objects[f"{NODES}/{name}"]["status"]["conditions"]
-        conditions.append(
-            {"type": "GpuXid", "status": "True", "reason": "GpuXidIsNotHealthy", "message": "79"}
-        )
+        xid = {"type": "GpuXid", "status": "True", "reason": "GpuXidIsNotHealthy", "message": "79"}
+        site.api.objects[f"{NODES}/{name}"]["status"]["conditions"].append(xid)
     [row] = site.diagnose().rows
     assert (row.cause, row.where, len(site.jobs)) == ("node", "gpu-2", 2)
     assert row.reasons == ("ended with exit code 3", "gpu-2: condition GpuXid of NVSentinel (79)")
@@ -253,9 +234,7 @@ def test_a_group_that_failed_has_the_known_failure_as_its_reason_and_ends_at_its
 
 
 @pytest.mark.slow
-def test_a_group_that_hangs_is_ended_at_its_limit_and_bad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_that_hangs_is_ended_and_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "GROUP_SECONDS", 15)
     site = Site(tmp_path, groups=(2,), slow={"gpu-2": -1})
     [row] = site.diagnose().rows
@@ -272,9 +251,7 @@ def test_nodes_that_pods_of_others_hold_are_left_out_before_any_job(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_continues(
-    tmp_path: Path,
-) -> None:
+def test_an_interruption_keeps_what_is_known_and_the_same_command_continues(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(4,), slow={"gpu-3": 0.5})
     run_job = site.api.run_job
 
@@ -304,9 +281,7 @@ def test_an_interruption_in_stage_b_keeps_what_is_known_and_the_same_command_con
     assert set(site.jobs[2]) <= set(site.jobs[1])
 
 
-def test_a_job_that_cannot_be_removed_ends_the_diagnosis_which_keeps_what_is_known(
-    tmp_path: Path,
-) -> None:
+def test_a_job_that_cannot_be_removed_ends_the_diagnosis(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(2,))
     site.api.deletes = False
     with pytest.raises(LeftBehind, match=r"Fix: busbar nccl clean diagnose-\w+ --namespace .* --kubeconfig "):
@@ -327,52 +302,48 @@ def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages, "DEADLINE_SECONDS", stages.FEWEST_SECONDS - 1)
 
 
-@pytest.mark.usefixtures("no_time")
-@pytest.mark.parametrize(("hours", "continued"), [(23, True), (25, False)])
-def test_a_diagnosis_that_was_stopped_is_continued_within_a_day(
-    tmp_path: Path, hours: int, continued: bool
-) -> None:
-    site = Site(tmp_path, groups=(2,))
-    site.diagnose()
-    kept = State.read(tmp_path / "diagnosis")
-    assert kept is not None
-    kept.model_copy(update={"began": kept.began - hours * 3600}).write(tmp_path / "diagnosis")
-    site.diagnose()
-    assert ("continuing: " in "\n".join(site.said)) is continued
+@dataclass(frozen=True)
+class Then:
+    """What differs when the command is called again: hours, settings, nodes, and those of gpu-2's machine."""
+
+    hours: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    judged: frozenset[str] = frozenset()
+    uid: str = "1"
+    boot: str = "1"
 
 
 @pytest.mark.usefixtures("no_time")
 @pytest.mark.parametrize(
-    ("changes", "nodes", "judged", "continued"),
+    ("then", "continued"),
     [
-        ({"validation": {"diagnose": {"when": "on_failure"}}}, (), (), True),
-        ({"validation": {"iterations": 7}}, (), (), False),
-        ({"groups": (1, 1)}, (), (), False),
-        ({}, ("gpu-1",), (), False),
-        ({}, (), ("gpu-1",), False),
+        pytest.param(Then(hours=23), True, id="within a day"),
+        pytest.param(Then(hours=25), False, id="a day later"),
+        pytest.param(Then(settings={"validation": {"diagnose": {"when": "on_failure"}}}), True, id="when"),
+        pytest.param(Then(settings={"validation": {"iterations": 7}}), False, id="iterations"),
+        pytest.param(Then(settings={"groups": (1, 1)}), False, id="rail groups"),
+        pytest.param(Then(nodes=("gpu-1",)), False, id="other nodes"),
+        pytest.param(Then(judged=frozenset({"gpu-1"})), False, id="a release"),
+        pytest.param(Then(uid="2"), False, id="a worker was replaced"),
+        pytest.param(Then(boot="2"), False, id="a worker has rebooted"),
     ],
 )
-def test_no_result_is_continued_that_other_runs_would_have_given(
-    tmp_path: Path, changes: dict[str, Any], nodes: tuple[str, ...], judged: tuple[str, ...], continued: bool
+def test_results_are_continued_that_the_same_runs_would_have_given(
+    tmp_path: Path, then: Then, continued: bool
 ) -> None:
-    Site(tmp_path, groups=(2,)).diagnose()
-    site = Site(tmp_path, **{"groups": (2,), **changes})
-    site.state(site.scope(*nodes, judged=frozenset(judged)))
-    assert ("continuing: " in "\n".join(site.said)) is continued
+    def called(when: Then) -> Site:
+        site = Site(tmp_path, **{"groups": (2,), **when.settings})
+        node = site.api.objects[f"{NODES}/gpu-2"]
+        node["metadata"]["uid"], node["status"]["nodeInfo"] = when.uid, {"bootID": when.boot}
+        site.state(site.scope(*when.nodes, judged=when.judged))
+        return site
 
-
-@pytest.mark.usefixtures("no_time")
-@pytest.mark.parametrize("changed", ["uid", "bootID"])
-def test_of_a_worker_that_was_replaced_or_has_rebooted_no_result_is_continued(
-    tmp_path: Path, changed: str
-) -> None:
-    site = Site(tmp_path, groups=(2,))
-    node = site.api.objects["/api/v1/nodes/gpu-2"]
-    node["metadata"]["uid"], node["status"]["nodeInfo"] = "1", {"bootID": "1"}
-    site.diagnose()
-    (node["metadata"] if changed == "uid" else node["status"]["nodeInfo"])[changed] = "2"
-    site.diagnose()
-    assert "continuing: " not in "\n".join(site.said)
+    called(Then())
+    kept = State.read(tmp_path / "diagnosis")
+    assert kept is not None
+    kept.model_copy(update={"began": kept.began - then.hours * 3600}).write(tmp_path / "diagnosis")
+    assert ("continuing: " in "\n".join(called(then).said)) is continued
 
 
 @pytest.mark.usefixtures("no_time")

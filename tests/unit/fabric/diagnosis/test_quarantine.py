@@ -4,65 +4,38 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from busbar.cli import stackfile
 from busbar.config import load
-from busbar.fabric.diagnosis import Diagnosis, Scope, State
+from busbar.fabric.diagnosis import Diagnosis, State
 from busbar.fabric.diagnosis.findings import Findings, Row
 from busbar.fabric.diagnosis.quarantine import LimitExceeded, edit, reasons, with_partners
-from busbar.fabric.localise import Group
 from busbar.hosts.inventory import Inventory
-from tests.support.cli import busbar
 from tests.support.clusters import site
-from tests.unit.fabric.measure.foreign import Foreign
-
-FILE = Path("Pulumi.prod.yaml")
-COMMENT = "# gpu-2 is in rack 7\n"
+from tests.unit.fabric.diagnosis.stack import COMMENT, FILE, Stack, diagnose
 
 
 @pytest.fixture
-def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> State:
-    """What the diagnosis finds; gpu-5 and gpu-6 of the six workers are in quarantine."""
+def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stack:
+    """A stack of six workers, of which gpu-5 and gpu-6 are in quarantine."""
     cluster = site(workers={"h100": 6})
     for number, reason in ((4, "busbar diagnose 2026-01-01: node 190 of 400 GB/s"), (5, "ticket 4711")):
         cluster["hosts"]["workers"][number]["quarantine"] = reason
-    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
-    monkeypatch.chdir(tmp_path)
-    FILE.write_text(COMMENT + yaml.safe_dump({"config": {"busbar:cluster": cluster}}, sort_keys=False))
-    monkeypatch.setattr(stackfile, "kubeconfig_of", lambda file: "")
-    monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: Foreign())
-    state = State(key="", began=0, nodes=[f"gpu-{number}" for number in range(1, 5)], is_over=True)
-    pair(state, "A", 390, "gpu-1", "gpu-2")
-    pair(state, "A", 390, "gpu-3", "gpu-4")
-    scopes: list[Scope] = []
-
-    def run(self: Diagnosis) -> State:
-        scopes.append(self.scope)
-        return state
-
-    monkeypatch.setattr(Diagnosis, "run", run)
-    monkeypatch.setattr(Diagnosis, "scopes", scopes, raising=False)
-    return state
+    made = Stack(monkeypatch, tmp_path, cluster, [f"gpu-{number}" for number in range(1, 5)])
+    made.pair("A", 390, "gpu-1", "gpu-2")
+    made.pair("A", 390, "gpu-3", "gpu-4")
+    return made
 
 
-def pair(state: State, stage: Any, busbw: float | None, *nodes: str) -> None:
-    state.results.append((Group(stage, len(state.results), "in_group", nodes), busbw, ""))
-
-
-def slow(state: State, node: str) -> None:
+def slow(stack: Stack, node: str) -> None:
     """Both runs with healthy partners are bad, after a first pair that was."""
-    state.results[:] = [found for found in state.results if node not in found[0].nodes]
-    pair(state, "A", 190, node, "gpu-3")
-    pair(state, "B", 190, node, "gpu-3")
-    pair(state, "B", 190, node, "gpu-4")
-
-
-def diagnose(*words: str) -> Any:
-    return busbar("diagnose", "prod", *words)
+    results = stack.state.results
+    results[:] = [found for found in results if node not in found[0].nodes]
+    stack.pair("A", 190, node, "gpu-3")
+    stack.pair("B", 190, node, "gpu-3")
+    stack.pair("B", 190, node, "gpu-4")
 
 
 def quarantines() -> dict[str, str]:
@@ -70,10 +43,11 @@ def quarantines() -> dict[str, str]:
     return {each["name"]: each["quarantine"] for each in workers if "quarantine" in each}
 
 
-def test_a_named_node_gets_its_line_with_what_was_measured_and_all_else_stays(found: State) -> None:
+def test_a_named_node_gets_its_line_with_what_was_measured_and_all_else_stays(found: Stack) -> None:
     slow(found, "gpu-2")
-    pair(found, "A", 390, "gpu-1", "gpu-4")
+    found.pair("A", 390, "gpu-1", "gpu-4")
     before = FILE.read_text()
+    assert (diagnose().exit_code, FILE.read_text()) == (1, before), "only the option writes"
     done = diagnose("--quarantine")
     assert done.exit_code == 1
     assert re.fullmatch(r"busbar diagnose 20..-..-..: node 190 of 400 GB/s", quarantines()["gpu-2"])
@@ -84,22 +58,16 @@ def test_a_named_node_gets_its_line_with_what_was_measured_and_all_else_stays(fo
     assert "Next: busbar preview prod, then busbar up prod" in done.stderr
 
 
-def test_a_node_that_is_in_quarantine_keeps_its_reason(found: State) -> None:
-    found.nodes.append("gpu-6")
+def test_a_node_that_is_in_quarantine_keeps_its_reason(found: Stack) -> None:
+    found.state.nodes.append("gpu-6")
     slow(found, "gpu-6")
-    pair(found, "A", 390, "gpu-3", "gpu-4")
+    found.pair("A", 390, "gpu-3", "gpu-4")
     assert diagnose("--quarantine").exit_code == 1
     assert quarantines()["gpu-6"] == "ticket 4711"
 
 
-def test_without_the_option_nothing_is_written(found: State) -> None:
-    slow(found, "gpu-2")
-    before = FILE.read_text()
-    assert (diagnose().exit_code, FILE.read_text()) == (1, before)
-
-
-def test_more_nodes_than_the_limit_of_the_pool_are_refused_and_none_is_written(found: State) -> None:
-    pair(found, "A", 390, "gpu-3", "gpu-4")
+def test_more_nodes_than_the_limit_of_the_pool_are_refused_and_none_is_written(found: Stack) -> None:
+    found.pair("A", 390, "gpu-3", "gpu-4")
     slow(found, "gpu-1")
     slow(found, "gpu-2")
     before = FILE.read_text()
@@ -124,27 +92,27 @@ def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path)
     assert "raise" not in str(refused.value), "its limit is that of all workers already"
 
 
-def test_of_two_nodes_of_which_one_is_slow_none_is_put_in_quarantine(found: State) -> None:
-    found.nodes[:] = ["gpu-1", "gpu-2"]
-    found.results.clear()
-    pair(found, "A", 190, "gpu-1", "gpu-2")
+def test_of_two_nodes_of_which_one_is_slow_none_is_put_in_quarantine(found: Stack) -> None:
+    found.state.nodes[:] = ["gpu-1", "gpu-2"]
+    found.state.results.clear()
+    found.pair("A", 190, "gpu-1", "gpu-2")
     before = FILE.read_text()
     assert diagnose("--quarantine", "--nodes", "gpu-1,gpu-2").exit_code == 1
     assert FILE.read_text() == before
 
 
-def judged(state: State, busbw: float, *partners: str, node: str = "gpu-5") -> None:
-    state.nodes.append(node)
+def judged(stack: Stack, busbw: float, *partners: str, node: str = "gpu-5") -> None:
+    stack.state.nodes.append(node)
     for partner in partners:
-        pair(state, "B", busbw, node, partner)
+        stack.pair("B", busbw, node, partner)
 
 
-def test_a_node_that_passed_with_three_healthy_partners_is_released(found: State) -> None:
+def test_a_node_that_passed_with_three_healthy_partners_is_released(found: Stack) -> None:
     judged(found, 390, "gpu-1", "gpu-2", "gpu-3")
     done = diagnose("--release")
     assert (done.exit_code, quarantines()) == (0, {"gpu-6": "ticket 4711"})
     assert FILE.read_text().startswith(COMMENT)
-    [scope] = Diagnosis.scopes  # type: ignore[attr-defined]
+    [scope] = found.scopes
     assert (scope.judged, scope.nodes) == ({"gpu-5"}, ("gpu-5", "gpu-1", "gpu-2", "gpu-3", "gpu-4"))
 
 
@@ -157,39 +125,27 @@ def test_nodes_of_its_own_rail_group_judge_a_node_first() -> None:
     assert found == ["gpu-5", "gpu-4", "gpu-6", "gpu-1", "gpu-2", "gpu-3"]
 
 
-def test_for_each_node_that_is_judged_there_is_one_candidate_more_than_eight() -> None:
-    inventory = Inventory.of(load(site(workers={"h100": 20})))
-    released = ["gpu-19", "gpu-20"]
-    assert with_partners(inventory, "h100", released) == [*released, *(f"gpu-{n}" for n in range(1, 11))]
-
-
 @pytest.mark.parametrize(
-    ("busbw", "partners", "code", "why"),
+    ("busbw", "partners", "absent", "code", "why"),
     [
-        (390, ("gpu-1", "gpu-2"), 2, "it ran with 2 healthy partners, 3 are needed"),
-        (190, ("gpu-1", "gpu-2", "gpu-3"), 1, "it is slow: node 190 of 400 GB/s"),
+        (390, ("gpu-1", "gpu-2"), "", 2, "it ran with 2 healthy partners, 3 are needed"),
+        (190, ("gpu-1", "gpu-2", "gpu-3"), "", 1, "it is slow: node 190 of 400 GB/s"),
+        (390, ("gpu-1", "gpu-2", "gpu-3"), "not Ready", 2, "it was not measured: not Ready"),
     ],
 )
 def test_a_node_that_did_not_stays_and_says_why(
-    found: State, busbw: float, partners: tuple[str, ...], code: int, why: str
+    found: Stack, busbw: float, partners: tuple[str, ...], absent: str, code: int, why: str
 ) -> None:
     judged(found, busbw, *partners)
-    pair(found, "A", busbw, "gpu-5", "gpu-4")  # its first partner judges nobody
+    found.pair("A", busbw, "gpu-5", "gpu-4")  # its first partner judges nobody
+    found.state.absent |= {"gpu-5": absent} if absent else {}
     before = FILE.read_text()
     done = diagnose("--release")
     assert (done.exit_code, FILE.read_text()) == (code, before)
     assert f"gpu-5 stays in quarantine: {why}" in done.stderr
 
 
-def test_one_that_was_not_measured_stays(found: State) -> None:
-    found.nodes.append("gpu-5")
-    found.absent["gpu-5"] = "not Ready"
-    done = diagnose("--release")
-    assert (done.exit_code, "gpu-5" in quarantines()) == (2, True)
-    assert "gpu-5 stays in quarantine: it was not measured: not Ready" in done.stderr
-
-
-def test_a_quarantine_of_somebody_is_only_ended_by_its_name(found: State) -> None:
+def test_a_quarantine_of_somebody_is_only_ended_by_its_name(found: Stack) -> None:
     judged(found, 390, "gpu-1", "gpu-2", "gpu-3", node="gpu-6")
     assert diagnose("--release", "--nodes", "gpu-6").exit_code == 0
     assert [*quarantines()] == ["gpu-5"]
@@ -197,10 +153,10 @@ def test_a_quarantine_of_somebody_is_only_ended_by_its_name(found: State) -> Non
 
 @pytest.mark.parametrize(("words", "node"), [("--quarantine", "gpu-2"), ("--release", "gpu-5")])
 def test_a_reason_that_somebody_writes_during_the_diagnosis_stays(
-    found: State, monkeypatch: pytest.MonkeyPatch, words: str, node: str
+    found: Stack, monkeypatch: pytest.MonkeyPatch, words: str, node: str
 ) -> None:
     slow(found, "gpu-2")
-    pair(found, "A", 390, "gpu-1", "gpu-4")
+    found.pair("A", 390, "gpu-1", "gpu-4")
     judged(found, 390, "gpu-1", "gpu-3", "gpu-4")
     run = Diagnosis.run
 

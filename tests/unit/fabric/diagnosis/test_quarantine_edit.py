@@ -138,9 +138,7 @@ TWO = '{"gpu-1": "fan: \\"loud\\"", "gpu-2": "r 3"}'
         (FLOW, "    hosts_from: {file: h.json, quarantine: QUARANTINES}  # a"),
     ],
 )
-def test_quarantines_of_hosts_in_a_list_are_beside_it_and_their_end_gives_the_former_text(
-    text: str, line: str
-) -> None:
+def test_quarantines_of_listed_hosts_end_with_the_former_text(text: str, line: str) -> None:
     first, second = (line.replace("QUARANTINES", each) for each in (ONE, TWO))
     one = edit(text, "gpu-1", 'fan: "loud"')
     assert changed(text, one)[1] == [first]
