@@ -20,9 +20,7 @@ def test_no_healthy_node_is_named(sizes: tuple[int, ...], spread: float) -> None
 
 
 @pytest.mark.parametrize(("sizes", "rails"), [((3,), 0), ((4,), 0), ((4, 4), 0), ((16, 16), 0), ((4, 4), 8)])
-def test_a_node_10_percent_slow_is_named_also_where_all_its_rails_are(
-    sizes: tuple[int, ...], rails: int
-) -> None:
+def test_a_node_10_percent_slow_is_named_if_all_its_rails_are(sizes: tuple[int, ...], rails: int) -> None:
     fabric = Fabric.of(*sizes)
     fabric.nodes["su0-1"] = 0.9
     found = [fabric.diagnose(luck=noise(seed, 0.03), seed=seed, rails=rails) for seed in SEEDS]

@@ -33,9 +33,7 @@ def by_chance(seed: int, bad: float) -> Luck:
 
 
 @given(sizes, seeds)
-def test_stage_a_runs_every_node_alone_and_in_pairs_inside_and_across_groups(
-    groups: list[int], seed: int
-) -> None:
+def test_stage_a_runs_every_node_alone_and_in_pairs(groups: list[int], seed: int) -> None:
     fabric = Fabric.of(*groups)
     planned = plan("A", fabric.names, fabric.places, seed=seed)
     assert [group.nodes for group in of_kind(planned, "node")] == [(node,) for node in fabric.names]
@@ -49,9 +47,7 @@ def test_stage_a_runs_every_node_alone_and_in_pairs_inside_and_across_groups(
 
 @given(sizes, seeds, st.floats(0, 0.6))
 @settings(max_examples=60)
-def test_no_group_of_a_round_shares_a_node_with_another_in_any_stage(
-    groups: list[int], seed: int, bad: float
-) -> None:
+def test_no_group_of_a_round_shares_a_node_with_another(groups: list[int], seed: int, bad: float) -> None:
     fabric = Fabric.of(*groups)
     known = Known({}, EXPECTED)
     luck = by_chance(seed, bad)

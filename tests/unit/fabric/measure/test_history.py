@@ -74,9 +74,7 @@ SPREAD = (350.0, 380.0, 390.0, 420.0, 460.0)
         ((400.0,) * 5, 387.0, True),
     ],
 )
-def test_a_run_is_low_below_three_percent_and_four_deviations(
-    before: tuple[float, ...], busbw: float, is_low: bool
-) -> None:
+def test_a_run_below_the_noise_is_low(before: tuple[float, ...], busbw: float, is_low: bool) -> None:
     assert after(*before, busbw).is_low is is_low
 
 
@@ -103,16 +101,12 @@ def test_other_versions_and_another_order_of_nodes_are_the_same_noise() -> None:
 
 def test_what_changed_stands_beside_the_run_and_in_its_warning() -> None:
     low = after(*STEADY, 350.0, settings={"k3s": "v1.35.7+k3s1", "env NCCL_ALGO": "RING"}, nccl="2.29.1")
-    assert low.changes == (
-        "k3s v1.35.6+k3s1 -> v1.35.7+k3s1",
-        "env NCCL_ALGO none -> RING",
-        "nccl_version 2.28.3 -> 2.29.1",
-    )
     assert low.warning == (
         "pool h100: 350 GB/s is 10.3% below the median of 5 passes on the same nodes (390 GB/s, MAD 0.5). "
-        "Changed since the run before: k3s v1.35.6+k3s1 -> v1.35.7+k3s1; env NCCL_ALGO none -> RING; "
-        "nccl_version 2.28.3 -> 2.29.1"
+        f"Changed since the run before: {'; '.join(low.changes)}"
     )
+    assert low.changes[:2] == ("k3s v1.35.6+k3s1 -> v1.35.7+k3s1", "env NCCL_ALGO none -> RING")
+    assert low.changes[2:] == ("nccl_version 2.28.3 -> 2.29.1",)
 
 
 def test_other_nodes_are_a_change_where_these_were_never_measured() -> None:
@@ -137,12 +131,6 @@ def test_a_record_that_is_written_twice_counts_once_and_the_later_one_holds() ->
     judged_again = replace(first, result=first.result.model_copy(update={"verdict": "fail"}))
     [entry] = entries([first, judged_again])
     assert entry.run.result.verdict == "fail"
-
-
-def test_a_record_is_read_as_it_was_written() -> None:
-    written = run(0, 390.25)
-    found = Run.read(summary(written))
-    assert found and (found.result, summary(found)) == (written.result, summary(written))
 
 
 @pytest.mark.parametrize(

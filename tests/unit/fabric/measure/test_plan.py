@@ -53,9 +53,9 @@ def test_of_two_h100_nodes_with_eight_hostdevs_nothing_has_to_be_given() -> None
         "max_bytes": ("8 GiB", "profile"),
         "expected": ("computed", "rails, rate and GPUs"),
     }
-    assert (made.job.nodes, made.job.gpus_per_node, made.job.hca_resources) == (
-        ("gpu-1", "gpu-2"), 8, {HCA: 8}
-    )  # fmt: skip
+    assert (made.job.nodes, made.job.hca_resources) == (("gpu-1", "gpu-2"), {HCA: 8})
+    expectation = Expectation.model_validate(made.collect_spec("folder").expectation)
+    assert (expectation.nodes, expectation.gpus_per_node, expectation.gpu) == (2, 8, "H100")
 
 
 def test_what_was_given_and_what_is_a_default_is_said_of_the_job_too() -> None:
@@ -80,13 +80,6 @@ def test_the_job_is_that_of_a_stack_with_the_label_of_the_run_on_all_objects_and
     assert job == mpijob.render(made.job)
 
 
-def test_the_expectation_is_that_of_the_profile_on_the_nodes_that_were_found() -> None:
-    expectation = Expectation.model_validate(planned(two()).collect_spec("folder").expectation)
-    assert (expectation.nodes, expectation.gpu) == (2, "H100")
-    assert (expectation.rails, expectation.rate_gbps) == (8, 400)
-    assert expectation.transport == "gpudirect-rdma"
-
-
 def test_over_tcp_the_report_names_no_rails_that_nobody_has_given() -> None:
     made = planned(two(hcas={}), validation={"transport": "socket"})
     expectation = made.collect_spec("folder").expectation
@@ -103,7 +96,7 @@ def test_over_tcp_the_report_names_no_rails_that_nobody_has_given() -> None:
         ("NVIDIA-B200", 8, {"rdma/ib": 1}, "b200-ib-8x400"),
     ],
 )
-def test_a_profile_is_chosen_where_gpus_and_hcas_fit_no_other(
+def test_the_only_fitting_profile_is_chosen(
     product: str, gpus: int, hcas: dict[str, int], profile: str
 ) -> None:
     made = planned(two(product=product, gpus=gpus, hcas=hcas))
@@ -113,9 +106,7 @@ def test_a_profile_is_chosen_where_gpus_and_hcas_fit_no_other(
 def test_a_profile_for_tcp_on_nodes_with_hcas_needs_the_transport_in_writing() -> None:
     cluster = two(product=A100)
     [finding] = refused(cluster, validation={"profile": "a100-noib"})
-    assert finding.startswith(
-        "profile a100-noib is for TCP, the Nodes offer nvidia.com/hostdev. Fix: another"
-    )
+    assert finding.startswith("profile a100-noib is for TCP, the Nodes offer nvidia.com/hostdev. Fix: ")
     asked = {"profile": "a100-noib", "transport": "socket"}
     assert planned(cluster, validation=asked).job.transport == "socket"
 
@@ -124,9 +115,7 @@ ONE_NODE = "one Node: NVLink inside it is measured, and no fabric"
 
 
 @pytest.mark.parametrize("asked", [{"nodes": "gpu-1"}, {"expect_nodes": 1}], ids=str)
-def test_one_node_that_was_asked_for_is_measured_with_a_note_that_this_is_no_fabric(
-    asked: dict[str, Any],
-) -> None:
+def test_one_node_that_was_asked_for_is_measured_with_a_note(asked: dict[str, Any]) -> None:
     assert planned(Foreign(gpu_node("gpu-1")), **asked).notes == [ONE_NODE]
 
 
@@ -146,7 +135,6 @@ SLURM["metadata"]["annotations"] = {MEASURED_BY: "busbar measure STACK --project
 SEVERAL, TESTS = holder("gpu-1", "train-0", 2), holder("gpu-1", "ib-test", 1, HCA)
 SEVERAL["spec"]["containers"] += [{"resources": {"requests": {GPU: "1"}}}, {}]
 OF_B200 = {"validation": {"profile": "b200-ib-8x400"}, "hcas": {HCA: 8}}
-FEWER = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", hcas={HCA: 7}))
 OF_OTHERS = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2", gpus=7), gpu_node("gpu-3", product=A100))
 NOT_READY = Foreign(*(gpu_node(f"gpu-{number}", ready=number > 3) for number in range(1, 17)))
 SENTINEL = {"k8saas.nvidia.com/cordon-by": "NVSentinel"}
@@ -160,7 +148,6 @@ def cordoned(**labels: str) -> Foreign:
     ("cluster", "asked", "finding"),
     [
         (ONE, {}, NO_FABRIC),
-        (ONE, {"nodes": ""}, NO_FABRIC),
         (ONE, {"nodes": "pool=a"}, NO_FABRIC),
         (two(), {"nodes": "pool=b"}, "no Node of --nodes pool=b. Fix: see kubectl get nodes"),
         (two(), {"nodes": "gpu-1,gpu-9"}, "gpu-9: no such Node"),
@@ -171,10 +158,8 @@ def cordoned(**labels: str) -> Foreign:
         (cordoned(**SENTINEL), {"nodes": "gpu-1,gpu-2"}, "gpu-2 is cordoned by NVSentinel. Fix: exclude it"),
         # A device plugin that is not there yet must not switch the gate off.
         (two(product="NVIDIA-A40", hcas={}), RATE, "no known HCA resource (the Nodes offer: none)."),
-        (two(product=A100, hcas={}), RATE, "no known HCA resource (the Nodes offer: none)."),
         (two(), OF_B200, "profile b200-ib-8x400 is for B200, the Nodes have NVIDIA-H100-80GB-HBM3"),
         (OF_OTHERS, {}, "the Nodes differ (8 x NVIDIA-H100-80GB-HBM3: gpu-1; 7 x NVIDIA-H100-80GB-HBM3: gpu"),
-        (FEWER, RATE, "gpu-2: 7 nvidia.com/hostdev allocatable, 8 requested."),
         (held(*HELD), {}, "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/train-0 (6), ml/train-1 (2)."),
         (held(SLURM), {}, "gpu-2: 0 of 8 nvidia.com/gpu are free, held by ml/slurmd-0 [measure with `busbar"),
         (held(TESTS), {}, "gpu-1: 7 of 8 nvidia.com/hostdev are free, held by ml/ib-test (1)"),
@@ -182,9 +167,7 @@ def cordoned(**labels: str) -> Foreign:
         (held(SEVERAL), {}, "gpu-1: 5 of 8 nvidia.com/gpu are free, held by ml/train-0 (3)."),
     ],
 )
-def test_what_keeps_the_job_from_running_is_named(
-    cluster: Foreign, asked: dict[str, Any], finding: str
-) -> None:
+def test_what_keeps_a_job_from_running_is_told(cluster: Foreign, asked: dict[str, Any], finding: str) -> None:
     assert refused(cluster, **asked)[-1].startswith(finding)
 
 
@@ -250,15 +233,15 @@ def without_gpus(name: str, product: str = H100) -> Any:
     return node
 
 
+PRESSURE = "node.kubernetes.io/disk-pressure=:NoSchedule"
+
+
 @pytest.mark.parametrize(
     ("node", "why"),
     [
         (gpu_node("gpu-3", cordoned=True), "cordoned"),
         (gpu_node("gpu-3", ready=False), "not Ready"),
-        (
-            gpu_node("gpu-3", taints=("node.kubernetes.io/disk-pressure=:NoSchedule",)),
-            "node.kubernetes.io/disk-pressure=:NoSchedule",
-        ),
+        (gpu_node("gpu-3", taints=(PRESSURE,)), PRESSURE),
         (without_gpus("gpu-3"), "0 nvidia.com/gpu allocatable"),
         (without_gpus("gpu-3", product=""), "0 nvidia.com/gpu allocatable"),
     ],
@@ -315,26 +298,19 @@ def test_a_cluster_without_the_runtime_class_gets_pods_without_one() -> None:
 
 
 @pytest.mark.parametrize("served", [{}, {"v1": ["mpijobs"]}, {"v2beta1": ["others"]}], ids=str)
-def test_a_cluster_without_the_mpi_operator_is_refused_with_the_way_to_get_it(
-    served: dict[str, list[str]],
-) -> None:
+def test_a_cluster_without_the_mpi_operator_is_refused_with_a_fix(served: dict[str, list[str]]) -> None:
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), operator=False)
     for version, kinds in served.items():
         cluster.serve(version, *kinds)
     [finding] = refused(cluster)
-    assert finding.startswith(
-        "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix: install the MPI Operator"
-    )
+    assert finding.startswith("the API serves no MPIJobs of kubeflow.org/v2beta1. Fix: install the MPI Oper")
     assert "/mpi-operator/v0.8.0/deploy/v2beta1/mpi-operator.yaml" in finding
 
 
 def test_all_that_keeps_the_job_from_running_is_said_at_once() -> None:
     cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), operator=False)
     cluster.hold(holder("gpu-1", "train-0", 8))
-    assert [line.split(":")[0] for line in refused(cluster)] == [
-        "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix",
-        "gpu-1",
-    ]
+    assert [line.split()[0] for line in refused(cluster)] == ["the", "gpu-1:"]
 
 
 @pytest.mark.parametrize(
@@ -345,15 +321,13 @@ def test_all_that_keeps_the_job_from_running_is_said_at_once() -> None:
         (H100, {}, "privileged"),
     ],
 )
-def test_an_own_namespace_has_the_pod_security_level_that_the_pods_need(
-    product: str, settings: dict[str, Any], level: str
-) -> None:
+def test_a_namespace_has_the_level_its_pods_need(product: str, settings: dict[str, Any], level: str) -> None:
     (path, namespace), _ = planned(two(product=product), validation=settings).objects({})
     labels = namespace["metadata"]["labels"]
     assert path == "/api/v1/namespaces"
-    assert {key: value for key, value in labels.items() if key.startswith("pod-security")} == {
-        f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "audit", "warn")
-    }
+    assert [labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "audit", "warn")] == [
+        level
+    ] * 3
 
 
 @pytest.mark.parametrize("silent", ["nodes", "pods", "runtimeclasses", "v2beta1"])

@@ -55,9 +55,7 @@ def collected(cluster: Foreign, manifest: JsonObject, spec: CollectSpec) -> Coll
     return collect(cluster, spec, Clock(), lambda text: None, pool="h100")
 
 
-def test_busbar_nccl_collect_records_what_an_update_measures(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_update_measures_is_recorded(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.kube.client.connect", lambda *_: cluster)
     monkeypatch.setattr(wait, "SystemClock", Clock)
@@ -87,19 +85,15 @@ def test_the_settings_are_those_of_the_job_and_of_its_expectation() -> None:
         "image": manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"],
         "env NCCL_IB_TC": "106",
         "nvidia.com/gpu": "8",
-        "iterations": "7",
-        "warmup": "3",
-        "max_bytes": str(SETTINGS["max_bytes"]),
-        "collectives": '["all_reduce"]',
-        "transport": "socket",
-        "topology": topology.sha256[:10],
-    }
+        "iterations": "7", "warmup": "3", "max_bytes": str(SETTINGS["max_bytes"]), "transport": "socket",
+        "collectives": '["all_reduce"]', "topology": topology.sha256[:10],
+    }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
     assert not {"hosts", "nodes"} & set(found)
 
 
 @pytest.mark.parametrize(("idle", "kind"), [(False, "measure"), (True, "idle")])
-def test_a_run_after_an_update_has_another_kind_and_changes_nothing(
+def test_a_run_after_an_update_shows_no_change(
     cluster: Foreign, tmp_path: Path, idle: bool, kind: str
 ) -> None:
     """Else every first `busbar measure` would show changes that nobody made."""

@@ -80,9 +80,7 @@ def test_the_role_of_the_page_holds_no_right_that_neither_run_nor_clean_uses(com
 
 
 @pytest.mark.parametrize("missing", RIGHTS, ids=str)
-def test_a_missing_right_is_named_with_the_role_and_nothing_is_created(
-    command: Command, missing: Right
-) -> None:
+def test_a_missing_right_is_named_and_nothing_is_created(command: Command, missing: Right) -> None:
     cluster = cluster_with({*RIGHTS} - {missing})
     done = run_in_bench(command, cluster)
     assert (done.exit_code, cluster.created) == (2, [])

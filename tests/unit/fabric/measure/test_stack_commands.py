@@ -75,26 +75,17 @@ def test_all_pools_are_measured_in_order_recorded_and_nothing_else_stays(cluster
     assert not (FOLDER / "h100" / "verdict.json").exists(), "the folder of the update's log stays as it is"
 
 
-def test_capabilities_are_told_of_a_verdict_that_is_recorded(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_its_files_and_is_told(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     monkeypatch.setattr("busbar.capability.notify", lambda *_: told.append(len(records())))
     busbar("measure", "mysite", "--pool", "h100")
-    assert told == [1]
-
-
-def test_log_verdict_and_report_are_kept_by_run_and_the_record_names_them(cluster: Foreign) -> None:
-    busbar("measure", "mysite", "--pool", "h100")
+    assert told == [1], "capabilities are told of a verdict that is recorded"
     [folder] = (FOLDER / "h100" / "runs").iterdir()
     assert {"nccl.log.zst", "verdict.json", "report.html"} <= {each.name for each in folder.iterdir()}
-    [found] = records()
-    assert found.result.verdict_file == f"{folder}/verdict.json"
+    assert [each.result.verdict_file for each in records()] == [f"{folder}/verdict.json"]
 
 
-def test_the_folders_of_old_runs_are_deleted_and_their_records_stay(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folders_of_old_runs_are_deleted(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "KEPT_RUNS", 2)
     old = FOLDER / "h100" / "runs"
     for name in ("20250101T000000Z-run-1", "20260101T000000Z-run-2"):
@@ -127,22 +118,16 @@ def test_one_pool_that_is_busy_is_no_verdict_and_the_others_are_measured(cluster
 def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: Foreign) -> None:
     done = busbar("measure", "mysite", "--pool", "h100", "--idle")
     assert done.exit_code == 0, done.output
-    jobs = [body for _, body in cluster.created if body["kind"] == "MPIJob"]
-    assert [job["spec"]["runPolicy"]["activeDeadlineSeconds"] for job in jobs] == [300]
     assert "PriorityClass" in {body["kind"] for _, body in cluster.created}
     assert not [path for path in cluster.objects if "priorityclasses" in path]
     assert [each.record.kind for each in records()] == ["idle"]
 
 
-def test_a_run_that_is_left_in_the_cluster_is_recorded_and_does_not_end_with_0(
-    cluster: Foreign,
-) -> None:
+def test_a_run_that_is_left_in_the_cluster_is_recorded_and_no_pass(cluster: Foreign) -> None:
     cluster.deletes = False
     done = busbar("measure", "mysite", "--pool", "h100")
     assert (done.exit_code, done.stdout.count("PASS"), len(records())) == (2, 1, 1)
-    assert (
-        "error: run-" in done.stderr and "is not removed: MPIJob busbar-validation/nccl-run-" in done.stderr
-    )
+    assert "is not removed: MPIJob busbar-validation/nccl-run-" in done.stderr
     kubeconfig = (FOLDER / "kubeconfig").absolute()
     assert f"--namespace busbar-validation --kubeconfig {kubeconfig}\n" in done.stderr
 
@@ -163,7 +148,7 @@ def test_idle_measures_without_a_broken_node_and_does_not_pass(cluster: Foreign,
     assert "error: pool h100: not measured: gpu-4 is not Ready. Fix: " in done.stderr
 
 
-@pytest.mark.parametrize(("words", "seconds"), [((), 1800), (("--minutes", "2"), 120)])
+@pytest.mark.parametrize(("words", "seconds"), [((), 1800), (("--minutes", "2"), 120), (("--idle",), 300)])
 def test_minutes_bound_the_job(cluster: Foreign, words: tuple[str, ...], seconds: int) -> None:
     busbar("measure", "mysite", "--pool", "h100", *words)
     [job] = [body for _, body in cluster.created if body["kind"] == "MPIJob"]
@@ -184,9 +169,7 @@ def preempt(cluster: Foreign, job: JsonObject) -> None:
     cluster.objects[f"/api/v1/namespaces/{namespace}/events/e2"] = {**event, "involvedObject": of_others}
 
 
-def test_an_idle_run_that_made_room_for_other_pods_is_no_verdict_and_leaves_no_record(
-    cluster: Foreign,
-) -> None:
+def test_an_idle_run_that_made_room_is_no_verdict_and_leaves_no_record(cluster: Foreign) -> None:
     def runs(job: JsonObject) -> None:
         cluster.run_job(job, launcher_log.text(busbw=1.0))
         whole = cluster.logs.pop()
@@ -268,9 +251,7 @@ def test_bad_usage_ends_with_64_and_measures_nothing(cluster: Foreign, words: st
     assert cluster.created == []
 
 
-def test_a_stack_whose_kubeconfig_is_not_known_gives_no_verdict(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_kubeconfig_there_is_no_verdict(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(file: Any) -> str:
         raise SecretError("the output kubeconfig of stack mysite cannot be read")
 
@@ -279,9 +260,7 @@ def test_a_stack_whose_kubeconfig_is_not_known_gives_no_verdict(
     assert (done.exit_code, "no verdict: the output kubeconfig" in done.stderr) == (2, True)
 
 
-def test_ctrl_c_ends_with_130_and_leaves_the_other_pools(
-    cluster: Foreign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_with_130_and_all_pools(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: str, **__: str) -> Any:
         raise KeyboardInterrupt
 
