@@ -124,8 +124,8 @@ def test_the_json_has_rows_healthy_nodes_and_every_run(found: Stack) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "the stack has the pools b200, h100. Fix: --pool NAME"),
-        (["--pool", "a100"], "--pool a100: expected one of b200, h100"),
+        ([], "the stack has the pools h100, b200. Fix: --pool NAME"),
+        (["--pool", "a100"], "--pool a100: expected one of h100, b200"),
         (["--pool", "h100", "--nodes", "gpu-1,gpu-5"], "--nodes gpu-1,gpu-5: no workers of h100: gpu-5"),
         (["--paths", "--quarantine"], "--paths excludes --quarantine and --release"),
         (["--quarantine", "--release"], "--quarantine and --release exclude each other"),
