@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from busbar.finding import Finding
 from busbar.preflight.facts import HostRecord
 from busbar.preflight.spec import Answer
+from busbar.preflight.survey import Outcome
 from stacks.slurm.package import preflight
 from stacks.slurm.package.preflight import Spec
 from stacks.slurm.tests.support import ALSO, compute, configured, reported, slurm, spec
@@ -23,21 +25,9 @@ CTL, LOGIN, GPU_1, GPU_2 = preflight.hosts_of(slurm())
 def found(
     also: dict[str, Any] | None = None, *, host: Any = GPU_1, of: Spec | None = None, **changes: Any
 ) -> list[str]:
-    """`LEVEL what` of every finding."""
+    """`LEVEL what. Fix: fix` of every finding."""
     checks = preflight.check(of or spec(), host, reported(also, **changes), CLOCK)
-    return [f"{each.kind} {each.what}" for each in checks]
-
-
-def test_the_name_of_a_cluster_with_state_cannot_be_changed_and_the_former_one_is_the_way_back() -> None:
-    name = spec().cluster
-    assert found({"cluster": name}, host=CTL, **NO_GPU) == []
-    [finding] = preflight.check(spec(), CTL, reported({"cluster": "former"}, **NO_GPU), CLOCK)
-    assert finding.what == (
-        f"name cannot be changed: slurmctld's state is of cluster former, the file says {name}"
-    )
-    assert str(finding.fix).startswith("write back name: former; ")
-    assert found({"cluster": "former"}, host=GPU_1) == [], "slurmctld does not run there"
-    assert spec(cluster="other").fingerprint(CTL) != spec().fingerprint(CTL), "the controller is asked again"
+    return [f"{each.kind} {each.what}. Fix: {each.fix}" for each in checks]
 
 
 # The finding, what differs in what Slurm's part of the survey reports, and in what the core's part reports.
@@ -66,33 +56,45 @@ ERRORS = yaml.safe_load("""
 OF_CLOCK = ["error clock is 60 s ahead of this machine's", {}, {"epoch": CLOCK[1] + 60}]
 
 
-@pytest.mark.parametrize(("expected", "also", "changes"), [*ERRORS, OF_CLOCK])
-def test_what_slurm_cannot_run_with_is_an_error(
-    expected: str, also: dict[str, Any], changes: dict[str, Any]
-) -> None:
-    [only] = found(also, **changes)
-    assert only.startswith(expected)
-
-
 NO_GPU: dict[str, Any] = {"gpus": None, "fabric_manager": None, "gdr": None, "hcas": []}
 DEBS = spec(slurm(packages="/srv/debs"))
 NO_USER = "error has no user slurm, which SchedMD's packages expect"
+IN_QUARANTINE = spec(slurm(hosts=compute({"quarantine": "RMA"}, {})))
+NFS = spec(slurm(home={"nfs": {"folder": "/srv/home", "min_free_gb": 10}}))
+FOLDER = {
+    "kind": "folder", "foreign_exports": [], "system_disk": False, "free_bytes": 10**12,
+    "writable": False, "managed": False,
+}  # fmt: skip
+CLIENT = {"installed": True, "source": GPU_1.address}
 
 
 def listening(*ports: int, process: str = "nginx") -> dict[str, Any]:
     return {"listening": [{"port": port, "process": process} for port in ports]}
 
 
+def user(name: str, **values: Any) -> Spec:
+    return spec(slurm(users={"accounts": {name: {"uid": 5001}}, **values}))
+
+
+ADA, OF_OS = user("ada"), "rename it in users.accounts: {} is an account of the operating system"
 # A host, the request, what differs from a good one's report for Slurm and for the core, and the findings.
 HOSTS: list[tuple[Any, Spec, dict[str, Any], dict[str, Any], list[str]]] = [
+    *((GPU_1, spec(), also, changes, [expected]) for expected, also, changes in [*ERRORS, OF_CLOCK]),
     (GPU_1, spec(), {}, {}, []),
     (CTL, spec(), {}, NO_GPU, []),
     (GPU_1, spec(), {"available": "23.11.0-1"}, {"disks": [{"path": "/", "free_bytes": 10**9}]}, []),
+    (GPU_1, IN_QUARANTINE, {"gpu_minors": []}, {"hcas": []}, ["warning no HCA", "warning 0 device files"]),
     # An installed Slurm counts, unless it comes from a folder.
     (GPU_1, spec(), {"installed": "24.11.5-4", "available": ""}, {}, []),
     (GPU_1, DEBS, {"installed": "24.11.5", "available": "23.02.7-1"}, {},
      ["error Slurm 23.02.7-1 of ubuntu 24.04 is too old", NO_USER]),
     (GPU_1, DEBS, {"available": ""}, {}, ["error has no slurm-smd-client_*.deb in /srv/debs", NO_USER]),
+    # slurmctld, which is on the controller alone, keeps its state for one name.
+    (CTL, spec(), {"cluster": "site"}, NO_GPU, []),
+    (GPU_1, spec(), {"cluster": "former"}, {}, []),
+    (CTL, spec(), {"cluster": "former"}, NO_GPU,
+     ["error name cannot be changed: slurmctld's state is of cluster former, the file says site. "
+      "Fix: write back name: former; "]),
     # A daemon may listen where it should.
     (GPU_1, spec(), {}, listening(6818, process="slurmd"), []),
     (LOGIN, spec(), {}, {**NO_GPU, **listening(6817)}, []),
@@ -100,6 +102,31 @@ HOSTS: list[tuple[Any, Spec, dict[str, Any], dict[str, Any], list[str]]] = [
      [f"error TCP port {port} is in use by nginx" for port in ("6817 of slurmctld", "6819 of slurmdbd")]),
     (CTL, spec(), {}, {**NO_GPU, "unresolved": ["login", "gpu-1"]},
      ["warning cannot resolve login, gpu-1: slurmctld waits"]),
+    (LOGIN, NFS, {}, {"nfs_client": {**CLIENT, "source": LOGIN.address}}, []),
+    (GPU_1, NFS, {}, {"nfs_client": CLIENT}, []),
+    (GPU_1, NFS, {}, {"nfs_client": {**CLIENT, "installed": False}}, ["error mount.nfs is not installed"]),
+    (LOGIN, NFS, {}, {"nfs_client": {**CLIENT, "source": "10.9.9.9"}},
+     ["error reaches the NFS server 10.0.0.1 from its address 10.9.9.9"]),
+    # Root writes in the folder of the homes.
+    (CTL, NFS, {}, {"nfs_folder": FOLDER}, []),
+    (CTL, NFS, {}, {"nfs_folder": {**FOLDER, "system_disk": True}},
+     ["error /srv/home is on the disk of the operating system: jobs can fill it, and a worker that forges "
+      "file handles reaches other files there. Fix: mount a disk there, or set home.nfs.allow_system_disk"]),
+    # A user has one uid on every host.
+    (GPU_1, ADA, {"users": {"ada": ["5001", "ada"]}}, {}, []),
+    (GPU_1, ADA, {"users": {"ada": ["", ""]}}, {}, []),
+    (GPU_1, user("ada", create=False), {"users": {"ada": ["", ""]}}, {}, ["error has no user ada"]),
+    (GPU_1, ADA, {"users": {"ada": ["", "eve"]}}, {}, ["error uid 5001 of ada belongs to eve"]),
+    *(
+        (GPU_1, user(name), {"users": {name: [uid, ""]}}, {},
+         [f"error uid of {name} is {uid}, expected 5001. Fix: {fix}"])
+        for name, uid, fix in [
+            *((name, uid, OF_OS.format(name))
+              for name, uid in (("www-data", "33"), ("munge", "64030"), ("sync", "65534"))),
+            *(("ada", uid, f"set users.accounts.ada.uid: {uid}, or usermod -u 5001 ada")
+              for uid in ("1000", "59999", "65536", "100234")),
+        ]
+    ),
 ]  # fmt: skip
 
 
@@ -112,11 +139,6 @@ def test_a_host_has_the_findings_of_its_role(
     assert all(each.startswith(start) for each, start in zip(said, expected, strict=True)), said
 
 
-def test_broken_hardware_of_a_host_in_quarantine_is_a_warning() -> None:
-    of = spec(slurm(hosts=compute({"quarantine": "RMA"}, {})))
-    assert [each.partition(" ")[0] for each in found({"gpu_minors": []}, of=of, hcas=[])] == ["warning"] * 2
-
-
 @pytest.mark.parametrize(
     ("of", "programs"),
     [
@@ -126,9 +148,7 @@ def test_broken_hardware_of_a_host_in_quarantine_is_a_warning() -> None:
         ({"validation": {"env": {"PATH": "/sw/bin:/usr/bin"}}}, ""),
     ],
 )
-def test_compute_hosts_are_asked_for_the_programs_that_a_measurement_without_an_image_runs(
-    of: dict[str, Any], programs: str
-) -> None:
+def test_compute_hosts_need_the_programs_of_a_measurement(of: dict[str, Any], programs: str) -> None:
     of_host = spec(slurm(**of))
     assert of_host.values(GPU_1)["PROGRAMS"] == programs
     assert of_host.values(LOGIN)["PROGRAMS"] == ""
@@ -168,7 +188,7 @@ ACROSS = yaml.safe_load("""
 
 
 @pytest.mark.parametrize(("expected", "change", "is_shared"), ACROSS)
-def test_hosts_are_compared_with_each_other(
+def test_hosts_are_compared_with_others(
     expected: str | None, change: dict[str, Any], is_shared: bool
 ) -> None:
     assert across(change, SHARED if is_shared else None) == ([expected] if expected else [])
@@ -186,32 +206,33 @@ def test_rails_and_settings_that_differ_from_those_of_another_compute_host_are_n
     assert mtus.startswith("gpu-2 has active MTU 2048 on mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more, most")
 
 
-def test_a_host_that_passed_is_not_asked_again_until_what_is_required_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []
+@pytest.fixture
+def survey(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """The survey of hosts, of which GONE is not responding; ALSO: host -> what differs in its report."""
 
-    monkeypatch.setattr(preflight, "query_all", without("none", asked))
-    first = asyncio.run(preflight.survey(spec(), {}))
-    assert (first.errors, asked) == ([], ["ctl", "login", "gpu-1", "gpu-2"])
-    asked.clear()
-    assert asyncio.run(preflight.survey(spec(), first.records)).queried == 0
-    with_home = asyncio.run(preflight.survey(SHARED, first.records))
-    assert (with_home.queried, asked) == (4, ["ctl", "login", "gpu-1", "gpu-2"])
+    def run(
+        of: Spec, before: Any, gone: str = "", *, is_installed: bool = False, also: Any = None
+    ) -> Outcome:
+        async def answer(_: Any, hosts: Any, __: Any) -> dict[str, Answer | Finding]:
+            answers: dict[str, Answer | Finding] = {}
+            for name in (host.name for host in hosts):
+                report = reported({"hostname": name, **(also or {}).get(name, {})}, machine=name)
+                answers[name] = Answer(report, CLOCK)
+            if gone:
+                answers[gone] = Finding((gone,), "no answer", "look", unreachable=True)
+            return answers
+
+        monkeypatch.setattr(preflight, "query_all", answer)
+        return asyncio.run(preflight.survey(of, before, is_installed=is_installed))
+
+    return run
 
 
-def without(name: str, asked: list[str] | None = None) -> Any:
-    """Answers of all hosts but one, which is not responding; `asked` gets the names of the hosts."""
-
-    async def answer(_: Any, hosts: Any, __: Any) -> dict[str, Answer | Finding]:
-        answers: dict[str, Answer | Finding] = {
-            host.name: Answer(reported({"hostname": host.name}, machine=host.name), CLOCK) for host in hosts
-        }
-        if asked is not None:
-            asked.extend(answers)
-        return answers | {name: Finding((name,), "no answer", "look", unreachable=True)}
-
-    return answer
+def test_a_host_that_passed_is_not_asked_again_until_what_is_required_changes(survey: Any) -> None:
+    first = survey(spec(), {})
+    assert (first.errors, first.queried) == ([], 4)
+    assert survey(spec(), first.records).queried == 0
+    assert survey(SHARED, first.records).queried == 4
 
 
 @pytest.mark.parametrize(
@@ -225,12 +246,10 @@ def without(name: str, asked: list[str] | None = None) -> Any:
     ],
 )
 def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_other(
-    monkeypatch: pytest.MonkeyPatch, name: str, passed_before: bool, is_installed: bool, is_left_out: bool
+    survey: Any, name: str, passed_before: bool, is_installed: bool, is_left_out: bool
 ) -> None:
-    monkeypatch.setattr(preflight, "query_all", without("none"))
-    before = asyncio.run(preflight.survey(spec(), {})).records if passed_before else {}
-    monkeypatch.setattr(preflight, "query_all", without(name))
-    outcome = asyncio.run(preflight.survey(SHARED, before, is_installed=is_installed))
+    before = survey(spec(), {}).records if passed_before else {}
+    outcome = survey(SHARED, before, name, is_installed=is_installed)
     assert [each.host for each in outcome.errors] == ([] if is_left_out else [name])
     if not passed_before:
         assert name not in outcome.records
@@ -238,7 +257,7 @@ def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_ot
         [finding] = [each for each in outcome.findings if each.host == name]
         assert (finding.kind, finding.what) == ("warning", "no answer; left out of this update")
         assert outcome.records[name].facts == before[name].facts
-        assert asyncio.run(preflight.survey(SHARED, outcome.records)).queried == 1, "it is asked again"
+        assert survey(SHARED, outcome.records).queried == 1, "it is asked again"
 
 
 @pytest.mark.parametrize(
@@ -251,24 +270,12 @@ def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_ot
         ("", "", False),
     ],
 )
-def test_another_controller_without_the_state_of_a_running_cluster_is_refused(
-    monkeypatch: pytest.MonkeyPatch, state: str, role: str, is_refused: bool
+def test_a_controller_without_the_state_is_refused(
+    survey: Any, state: str, role: str, is_refused: bool
 ) -> None:
-    monkeypatch.setattr(preflight, "query_all", without("none"))
-    before = asyncio.run(preflight.survey(spec(), {})).records
-
-    async def answer(_: Any, hosts: Any, __: Any) -> dict[str, Answer]:
-        own = {"ctl-2": {"cluster": state}, "gpu-1": {"role": role}, "gpu-2": {"role": role}}
-        return {
-            host.name: Answer(
-                reported({"hostname": host.name, **own.get(host.name, {})}, machine=host.name), CLOCK
-            )
-            for host in hosts
-        }
-
-    monkeypatch.setattr(preflight, "query_all", answer)
     moved = spec(slurm(hosts={**configured()["hosts"], "controller": machine("ctl-2", 3)}))
-    outcome = asyncio.run(preflight.survey(moved, before))
+    also = {"ctl-2": {"cluster": state}, "gpu-1": {"role": role}, "gpu-2": {"role": role}}
+    outcome = survey(moved, survey(spec(), {}).records, also=also)
     assert [each.host for each in outcome.errors] == (["ctl-2"] if is_refused else [])
     assert all("write back ctl" in str(each.fix) for each in outcome.errors)
 
@@ -292,13 +299,6 @@ def test_a_compute_host_must_have_what_its_pool_and_its_measurement_ask_for() ->
     assert required == {**pool, "min_disk_gb": 1, "link_layer": "ethernet", "transport": "rdma"}
 
 
-NFS = spec(slurm(home={"nfs": {"folder": "/srv/home", "min_free_gb": 10}}))
-FOLDER = {
-    **{"kind": "folder", "foreign_exports": [], "system_disk": False, "free_bytes": 10**12},
-    **{"writable": False, "managed": False},
-}
-
-
 def test_every_host_but_the_server_mounts_the_homes_and_is_asked_again_for_another_server() -> None:
     values = [NFS.values(host) for host in (CTL, LOGIN, GPU_1)]
     assert [each.get("NFS_FOLDER") for each in values] == ["/srv/home", None, None]
@@ -306,6 +306,7 @@ def test_every_host_but_the_server_mounts_the_homes_and_is_asked_again_for_anoth
     moved = spec(slurm(home={"nfs": {"folder": "/srv/home", "host": "login"}}))
     for host in (LOGIN, GPU_1):
         assert len({each.fingerprint(host) for each in (NFS, moved, spec())}) == 3
+    assert spec(cluster="other").fingerprint(CTL) != spec().fingerprint(CTL)
 
 
 def test_a_host_is_asked_for_names_homes_and_uids() -> None:
@@ -313,57 +314,3 @@ def test_a_host_is_asked_for_names_homes_and_uids() -> None:
     users = {"accounts": {"ada": {"uid": 5001}, "bob": {"uid": 5002}}}
     asked = {"SLURM_PACKAGES": "os", "HOME_PATH": "/home", "USERS": "ada:5001 bob:5002"}
     assert asked.items() <= spec(slurm(users=users)).values(GPU_1).items()
-
-
-@pytest.mark.parametrize("host", [LOGIN, GPU_1])
-def test_a_host_that_cannot_mount_the_homes_is_named(host: Any) -> None:
-    good = {"installed": True, "source": host.address}
-    assert found(host=host, of=NFS, nfs_client=good) == []
-    [only] = found(host=host, of=NFS, nfs_client={**good, "installed": False})
-    assert only == "error mount.nfs is not installed: the export of the NFS server cannot be mounted"
-    [only] = found(host=host, of=NFS, nfs_client={**good, "source": "10.9.9.9"})
-    assert only.startswith("error reaches the NFS server 10.0.0.1 from its address 10.9.9.9")
-
-
-def test_the_folder_of_the_homes_is_checked_as_the_core_s_and_root_writes_there() -> None:
-    assert found(host=CTL, of=NFS, nfs_folder=FOLDER) == []
-    [finding] = preflight.check(NFS, CTL, reported(nfs_folder={**FOLDER, "system_disk": True}), CLOCK)
-    assert finding.kind == "error" and finding.what.startswith(
-        "/srv/home is on the disk of the operating system"
-    )
-    assert finding.fix == "mount a disk there, or set home.nfs.allow_system_disk: true"
-
-
-@pytest.mark.parametrize(
-    ("create", "found_as", "expected"),
-    [
-        (True, ["5001", "ada"], None),
-        (True, ["", ""], None),
-        (False, ["", ""], "error has no user ada"),
-        (True, ["1000", ""], "error uid of ada is 1000, expected 5001"),
-        (True, ["", "eve"], "error uid 5001 of ada belongs to eve"),
-    ],
-)
-def test_a_user_must_have_one_uid_on_every_host(
-    create: bool, found_as: list[str], expected: str | None
-) -> None:
-    made = slurm(users={"create": create, "accounts": {"ada": {"uid": 5001}}})
-    assert found({"users": {"ada": found_as}}, of=spec(made)) == ([expected] if expected else [])
-
-
-@pytest.mark.parametrize(
-    ("name", "uid", "is_of_os"),
-    [
-        *(("www-data", "33", True), ("munge", "64030", True), ("sync", "65534", True)),
-        *(("ada", uid, False) for uid in ("1000", "59999", "65536", "100234")),
-    ],
-)
-def test_only_a_person_s_account_may_get_the_uid_that_is_expected(
-    name: str, uid: str, is_of_os: bool
-) -> None:
-    made = spec(slurm(users={"accounts": {name: {"uid": 5001}}}))
-    [finding] = preflight.check(made, GPU_1, reported({"users": {name: [uid, ""]}}), CLOCK)
-    fix = f"set users.accounts.{name}.uid: {uid}, or usermod -u 5001 {name} while nothing of it runs"
-    if is_of_os:
-        fix = f"rename it in users.accounts: {name} is an account of the operating system"
-    assert str(finding.fix) == fix
