@@ -52,9 +52,7 @@ def ssh_keygen(*words: str, data: bytes = b"") -> bytes:
     return subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, check=True).stdout
 
 
-def test_a_key_in_an_agent_signs_by_its_public_key(
-    signed: Path, keys: Path, tmp_path: Path, agent: Any
-) -> None:
+def test_an_agent_s_key_signs_by_its_public_key(signed: Path, keys: Path, tmp_path: Path, agent: Any) -> None:
     agent(keys / "buyer")
     (tmp_path / "only.pub").write_text((keys / "buyer.pub").read_text())
     sign(signed, tmp_path / "only.pub")
@@ -74,9 +72,7 @@ def test_a_key_that_does_not_sign_is_an_error_with_its_fix(
         sign(signed, tmp_path / "key")
 
 
-def test_a_signature_by_a_certificate_does_not_replace_that_of_its_key(
-    signed: Path, keys: Path, tmp_path: Path, agent: Any
-) -> None:
+def test_a_certificate_signs_beside_its_key(signed: Path, keys: Path, tmp_path: Path, agent: Any) -> None:
     public = shutil.copy(keys / "seller.pub", tmp_path / "key.pub")
     ssh_keygen("-q", "-s", str(keys / "stranger"), "-I", "seller", "-n", "seller", str(public))
     agent(shutil.copy(keys / "seller", tmp_path / "key"))
@@ -118,9 +114,7 @@ def signed_by(folder: Path, keys: Path, *names: str) -> Path:
     return folder
 
 
-def test_without_a_good_signature_of_a_known_signer_nothing_is_decided(
-    written: Path, keys: Path, tmp_path: Path
-) -> None:
+def test_only_a_known_signer_s_good_signature_decides(written: Path, keys: Path, tmp_path: Path) -> None:
     known, expired = keys / "signers", tmp_path / "signers"
     public = (keys / "seller.pub").read_text()
     expired.write_text(f'seller@example.com valid-before="20200101" {public}')
@@ -190,7 +184,7 @@ def other_judge(monkeypatch: pytest.MonkeyPatch, row: str, result: kinds.Finding
     monkeypatch.setattr("stacks.accept.package.document.__version__", "9.9.9")
 
 
-def test_a_release_that_judges_otherwise_shows_both_reasons(
+def test_another_judgement_has_both_reasons(
     signed: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other_judge(monkeypatch, "inventory.ecc", kinds.Finding("fail", "ECC of these GPUs is known to lie"))
@@ -203,7 +197,7 @@ def test_a_release_that_judges_otherwise_shows_both_reasons(
     assert verify(signed, keys / "signers").exit_code == 2
 
 
-def test_rows_that_only_this_release_has_count_as_taken_out(
+def test_rows_of_a_later_release_are_taken_out(
     signed: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = kinds.Kind(lambda asked: kinds.Finding("fail", "was never asked for"), "the colour of the cables")

@@ -402,9 +402,7 @@ def test_no_release_can_praise_what_its_evidence_does_not_show(
     assert (found, why in text) == (1, True), text
 
 
-def test_the_page_of_another_release_is_not_compared_and_this_one_writes_its_own(
-    written: Path, keys: Path, tmp_path: Path
-) -> None:
+def test_this_release_writes_its_own_page_of_another_s(written: Path, keys: Path, tmp_path: Path) -> None:
     other_release(written)
     document.write(written)
     (written / document.REPORT).write_text("<h1>Accepted on 999 of 999 rows</h1>")
@@ -445,9 +443,7 @@ ROW, NODES = "- id: inventory.h100.ecc\n", "- {id: inventory.h100.nodes, "
         ("version: &a [1]\nrows: [*a, *a]\n", "it has an alias"),
     ],
 )
-def test_criteria_that_are_not_valid_are_refused_with_one_sentence(
-    tmp_path: Path, text: str, why: str
-) -> None:
+def test_bad_criteria_are_refused_with_one_sentence(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "acceptance.yaml"
     path.write_text(text)
     with pytest.raises(Misuse, match=why) as refused:
@@ -510,9 +506,7 @@ def attack(good: Path, keys: Path, work: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_thousand_mutated_folders_none_is_accepted_and_none_takes_much_memory(
-    signed: Path, keys: Path, tmp_path: Path
-) -> None:
+def test_no_mutated_folder_is_accepted_or_takes_much_memory(signed: Path, keys: Path, tmp_path: Path) -> None:
     # getrusage would count the memory that the process had before exec, which is that of these tests.
     script = (
         "import sys; from pathlib import Path;"
@@ -543,9 +537,7 @@ def values(found: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", range(25))
-def test_values_of_other_types_in_the_evidence_end_no_command_with_an_error(
-    folder: Path, name: str, seed: int
-) -> None:
+def test_values_of_other_types_end_no_command_with_an_error(folder: Path, name: str, seed: int) -> None:
     chance, path = random.Random(f"{name} {seed}"), folder / "evidence" / name
     if not name.startswith(("repeats", "run")):
         shutil.rmtree(folder / "evidence/collectives")

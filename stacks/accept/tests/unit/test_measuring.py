@@ -68,9 +68,7 @@ FABRIC = packed(made.cabling().text())
 @pytest.mark.parametrize(
     ("first", "asked"), [(FABRIC, ["worker-1"]), ("worker-1: no route to host", ["worker-1", "worker-2"])]
 )
-def test_one_host_that_answers_sees_all_cables(
-    on: Running, hosts: Hosts, first: Any, asked: list[str]
-) -> None:
+def test_one_host_sees_all_cables(on: Running, hosts: Hosts, first: Any, asked: list[str]) -> None:
     hosts.answers = {"worker-1": {"fabric": first}, "worker-2": {"fabric": FABRIC}}
     made.inventory(on.folder)
     run_stage(cabling.STAGE, on)
@@ -89,9 +87,7 @@ def test_one_host_that_answers_sees_all_cables(
         ({"text": base64.b64encode(b"no gzip").decode()}, "cannot be unpacked"),
     ],
 )
-def test_where_no_host_sees_the_fabric_the_rows_are_not_run_and_say_why(
-    on: Running, hosts: Hosts, answer: Any, why: str
-) -> None:
+def test_where_no_host_sees_the_fabric_rows_say_why(on: Running, hosts: Hosts, answer: Any, why: str) -> None:
     hosts.answers = {"all": {"fabric": answer}}
     run_stage(cabling.STAGE, on)
     made.judged(on.folder, "cabling.h100.rails", "not run", why)
@@ -141,9 +137,7 @@ def test_the_cabling_as_built_is_printed_as_a_design_or_the_command_says_why_not
         ("--dcgm-image", "bad image!", "--dcgm-image 'bad image!' is not a container image"),
     ],
 )
-def test_an_option_that_is_not_valid_is_refused_before_anything_runs(
-    stack: Path, option: str, value: str | bytes, why: str
-) -> None:
+def test_a_bad_option_is_refused_before_a_run(stack: Path, option: str, value: str | bytes, why: str) -> None:
     if isinstance(value, bytes):
         (stack / "given").write_bytes(value)
     done = busbar("accept", "run", "prod", option, value if isinstance(value, str) else str(stack / "given"))
@@ -157,9 +151,7 @@ def test_a_design_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
     assert read_design(found) == read_design(text)
 
 
-def test_all_nodes_are_stressed_at_once_and_one_whose_gpus_a_pod_took_meanwhile_has_no_result(
-    on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_is_stressed_only_alone(on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts.answers = {"all": {"stress": made.stressed()}}
     later = made.WORKERS
     monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS if wait else later)
@@ -241,9 +233,7 @@ def test_a_stage_without_its_option_is_not_run(tmp_path: Path, stage: str, row: 
     made.judged(tmp_path / "run", row, "not run", f"no --{stage.lower()} is given")
 
 
-def test_the_proof_of_a_training_run_is_copied_and_judged_again(
-    tmp_path: Path,
-) -> None:
+def test_the_proof_of_a_training_run_is_copied_and_judged_again(tmp_path: Path) -> None:
     run_stage(optional.TRAINING, made.running(tmp_path, training=str(made.training(tmp_path / "proof"))))
     found = made.result(tmp_path / "run", PROOF)
     reason = "0.02 s per step on 2 nodes, all-reduce of gradients 390.2 GB/s, expected at least 70 % of 390"
@@ -261,7 +251,7 @@ def test_the_proof_of_a_training_run_is_copied_and_judged_again(
         (None, "has no proof of a training run"),
     ],
 )
-def test_a_proof_that_is_none_of_this_run_ends_the_stage(
+def test_a_proof_of_another_run_ends_the_stage(
     tmp_path: Path, change: dict[str, Any] | None, why: str
 ) -> None:
     if change:
@@ -279,9 +269,7 @@ def script(call: str, folder: Path, *, programs: dict[str, str] | None = None, *
     return json.loads(output("accept/measure", call, FOLDER=str(folder), RUN="accept-1", **values))
 
 
-def test_the_script_tells_why_the_tool_failed_and_names_the_package_of_one_that_is_not_there(
-    tmp_path: Path,
-) -> None:
+def test_the_script_tells_why_a_tool_failed_and_names_the_package_of_a_missing_one(tmp_path: Path) -> None:
     programs = {"ibnetdiscover": 'echo "ibwarn: \\"mad_rpc\\" failed" >&2; exit 1'}
     found = script("; fabric", tmp_path, programs=programs)
     assert found["error"] == 'ibnetdiscover ended with exit code 1: ibwarn: "mad_rpc" failed'
@@ -418,9 +406,7 @@ def test_a_pod_or_a_log_that_the_cluster_refuses_is_not_run(
     assert (found.result, named in found.reason, nodes.left) == ("not run", True, []), found.reason
 
 
-def test_idle_pods_that_made_room_for_others_run_again_at_the_next_call(
-    in_pods: Running, nodes: Nodes
-) -> None:
+def test_idle_pods_that_made_room_run_again_at_the_next_call(in_pods: Running, nodes: Nodes) -> None:
     idle = replace(in_pods, idle=True)
     idle.__dict__["api"] = nodes
     nodes.status["worker-1"] = None

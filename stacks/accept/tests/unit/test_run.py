@@ -73,9 +73,7 @@ def planned(name: str) -> Planned:
     return next(each for each in stages.STAGES if each.name == name)
 
 
-def test_the_stages_of_the_fabric_leave_logs_that_pass_their_rows_and_nothing_in_the_cluster(
-    on: Running, gpus: Gpus
-) -> None:
+def test_stages_of_the_fabric_leave_logs_that_pass_and_nothing_else(on: Running, gpus: Gpus) -> None:
     run_stage(planned("collectives"), on)
     run_stage(planned("repeats"), on)
     found = {row["id"]: row["result"] for row in document.contents(on.folder)[0]["rows"]}
@@ -184,7 +182,7 @@ def ask(on: Running, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]
     return run
 
 
-def test_the_inventory_asks_the_workers_that_are_not_in_quarantine_and_keeps_why_one_is_silent(
+def test_the_inventory_asks_all_but_the_quarantined_and_keeps_why_one_is_silent(
     on: Running, ask: Any
 ) -> None:
     assert ask("worker-2") == list(made.WORKERS)
@@ -301,9 +299,7 @@ def test_only_one_run_of_a_stack_works_at_a_time(site: Any) -> None:
     assert (done.exit_code, "another busbar accept run works" in done.stderr) == (64, True)
 
 
-def test_a_stage_without_a_result_ends_the_command_with_2_and_keeps_the_others(
-    site: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_without_a_result_ends_with_2(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     good = stages.STAGES
 
     def busy(on: Running) -> dict[str, str]:
@@ -360,7 +356,7 @@ def foreign(gpus: Gpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tupl
     return "--kubeconfig", str(tmp_path / "config")
 
 
-def test_a_cluster_that_busbar_did_not_make_is_accepted_without_its_hosts(
+def test_a_foreign_cluster_is_accepted_without_hosts(
     gpus: Gpus, foreign: tuple[str, ...], tmp_path: Path
 ) -> None:
     printed = busbar("accept", "criteria", *foreign)

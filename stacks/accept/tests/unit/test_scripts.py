@@ -52,9 +52,7 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
     assert (found["nvlinks"], found["simulated"]) == (LINKS.rstrip("\n"), "")
 
 
-def test_what_nvidia_smi_does_not_answer_is_empty_or_null_and_a_simulator_names_itself(
-    tmp_path: Path,
-) -> None:
+def test_what_nvidia_smi_does_not_tell_is_empty_and_a_simulator_names_itself(tmp_path: Path) -> None:
     version = "NVIDIA-SMI version : 580.95 (a simulator)"
     found = reported(tmp_path, f"[[ $1 == --version ]] || exit 6; echo '{version}'")
     assert (found["gpus"], found["hcas"], found["nvlinks"]) == ([], [], None)

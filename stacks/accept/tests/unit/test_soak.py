@@ -191,9 +191,7 @@ def test_a_job_whose_log_is_kept_is_removed_at_the_end(on: Running, gpus: Soaked
     assert (rows(on.folder), gpus.left, gpus.jobs) == (GOOD, [], [])
 
 
-def test_a_job_that_cannot_be_removed_is_named_with_the_kubeconfig_of_its_cluster(
-    on: Running, gpus: Soaked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_stays_is_named(on: Running, gpus: Soaked, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, **preconditions: str) -> JsonObject:
         raise ApiError(f"DELETE {path}", 403, "forbidden")
 
@@ -222,9 +220,7 @@ def test_a_pool_without_an_all_reduce_is_not_soaked(on: Running, gpus: Soaked) -
         ),
     ],
 )
-def test_the_soak_ends_with_a_job_or_an_interval_that_fails(
-    on: Running, gpus: Soaked, failure: tuple[str, str], reason: str
-) -> None:
+def test_a_failure_ends_the_soak(on: Running, gpus: Soaked, failure: tuple[str, str], reason: str) -> None:
     gpus.succeeds, gpus.failure = False, failure
     run_stage(soak.STAGE, on)
     made.judged(on.folder, "soak.h100.load", "fail", reason)

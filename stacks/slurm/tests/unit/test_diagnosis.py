@@ -230,9 +230,7 @@ def test_sigterm_cancels_the_job_as_ctrl_c_does(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_host_that_is_named_is_put_in_quarantine_in_the_stack_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_host_is_quarantined_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "Pulumi.dev.yaml"
     made = Site(tmp_path, slow={"gpu-3": 0.5})
     content = configured(hosts=made.hosts, validation={"profile": "h100-ib-8x400"})

@@ -49,9 +49,7 @@ def test_torchrun_gets_the_size_of_the_job_and_a_meeting_point_on_its_first_node
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_ranks_meet_over_the_interface_that_leads_to_another_node_or_the_one_that_is_set(
-    tmp_path: Path, name: str
-) -> None:
+def test_ranks_meet_over_the_interface_to_another_node_or_the_one_set(tmp_path: Path, name: str) -> None:
     show = 'echo "$NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME"'
     assert run(tmp_path, name, "x.py", srun=show, **JOB).stdout == "eno1 eno1\n"
     assert run(tmp_path, name, "x.py", srun=show, NCCL_SOCKET_IFNAME="ib0", **JOB).stdout == "ib0 ib0\n"
@@ -65,9 +63,7 @@ def test_an_image_is_an_option_of_srun_and_not_of_sbatch(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_outside_of_a_job_or_without_a_program_the_script_says_how_to_use_it(
-    tmp_path: Path, name: str
-) -> None:
+def test_without_a_job_or_a_program_the_script_says_how_to_use_it(tmp_path: Path, name: str) -> None:
     for done in (run(tmp_path, name, "x.py"), run(tmp_path, name, **JOB)):
         assert done.returncode == 64 and f"sbatch --partition=NAME {name} PROGRAM.py" in done.stderr
 

@@ -158,9 +158,7 @@ def test_a_measurement_is_in_the_history_of_its_pool_and_not_in_the_state(tmp_pa
     assert (record.settings["max_bytes"], record.settings["tolerance"]) == ("4194304", "0.2")
 
 
-def test_lines_that_are_written_while_the_job_ends_are_read_also_without_a_last_newline(
-    tmp_path: Path,
-) -> None:
+def test_lines_written_while_the_job_ends_are_read_also_without_a_newline(tmp_path: Path) -> None:
     whole = LOG.rstrip(b"\n")
 
     class Ending(Site):
@@ -182,9 +180,7 @@ def test_another_expectation_is_judged_by_the_kept_log_and_nothing_runs(tmp_path
     assert again.submitted == []
 
 
-def test_a_log_that_was_there_before_the_first_run_of_the_step_is_of_another_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_from_before_the_step_is_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a destroy, or a time without the pool or its validation: the request is the same then."""
     site = Site()
     monkeypatch.setattr(measure, "over_ssh", lambda *_: nullcontext(site))
@@ -340,9 +336,7 @@ def test_a_drained_node_may_be_left_out_where_the_fraction_that_is_needed_is_lef
     assert [(each["nodes"], each["count"]) for each in exactly.submitted] == [("gpu-1", "1")]
 
 
-def test_a_signal_cancels_the_job_and_one_that_cannot_be_cancelled_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_cancels_the_job_or_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stays = Site(RUNNING, log=CUT)
     stays.refusals = {"cancel": ALWAYS}
     assert measured(stays, tmp_path / "stays")["verdict"] == "unknown"

@@ -131,9 +131,7 @@ def test_a_measurement_is_recorded_for_the_history_of_the_stack(site: Site) -> N
         ([], [["gpu-1"], ["gpu-2"]]),
     ],
 )
-def test_only_what_is_named_is_measured_and_decides(
-    site: Site, words: list[str], hosts: list[list[str]]
-) -> None:
+def test_only_what_is_named_is_measured(site: Site, words: list[str], hosts: list[list[str]]) -> None:
     done = site(*words)
     assert done.exit_code == 0, done.output
     assert [[host.name for host in spec.hosts] for spec in site.asked] == hosts

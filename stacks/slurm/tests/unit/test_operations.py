@@ -110,9 +110,7 @@ ROLES = {"ctl": "controller", "login": "login", "gpu-1": "compute", "gpu-2": "co
 
 
 @pytest.mark.parametrize("level", ["error", "warning", None])
-def test_preflight_asks_every_host_before_the_first_update_and_lists_it_with_its_role(
-    site: Site, level: Any
-) -> None:
+def test_preflight_asks_and_lists_every_host_before_the_first_update(site: Site, level: Any) -> None:
     site.findings += [Finding(("gpu-2",), "7 GPUs, expected 8", "repair it", kind=level)] if level else []
     done = site("preflight", "{}")
     assert done.exit_code == (1 if level == "error" else 0), done.output
@@ -124,9 +122,7 @@ def test_preflight_asks_every_host_before_the_first_update_and_lists_it_with_its
     assert {row[0]: row[1] for row in rows} == ROLES
 
 
-def test_the_keys_of_all_hosts_are_asked_also_where_the_rest_is_not_written_yet(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_keys_are_asked_before_the_file_is_whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     made = configured()
     del made["pools"], made["hosts"]["controller"]["host_key"]
     site.path.write_text(stack(made))
@@ -218,9 +214,7 @@ def test_drain_and_uncordon_change_only_what_busbar_has_drained(
         assert [host.name for host in site.asked[0].hosts] == ["gpu-2"]
 
 
-def test_jobs_that_outlive_the_wait_are_named_and_the_node_stays_drained(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_with_jobs_left_stays_drained(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.kube.wait.Deadline.passed", True)
     for words, ends in (([], "false"), (["--end-jobs"], "true")):
         site.given.clear()
@@ -254,7 +248,7 @@ def test_a_host_that_cannot_run_jobs_stays_drained(site: Site, state: str, text:
         assert "login is not a compute host of Pulumi.dev.yaml" in of_login.stderr
 
 
-def test_a_support_bundle_has_the_facts_of_all_hosts_and_no_secret(
+def test_a_bundle_has_all_hosts_and_no_secret(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "-----BEGIN OPENSSH PRIVATE KEY-----\nplantedkey\n-----END OPENSSH PRIVATE KEY-----"

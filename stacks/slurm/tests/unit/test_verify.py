@@ -66,9 +66,7 @@ def found(
 
 
 @pytest.mark.parametrize(("state", "reason", "by", "finding"), [(*row[:3], row[3:]) for row in STATES])
-def test_a_node_that_starts_no_jobs_is_named_with_who_ends_that(
-    state: str | None, reason: str, by: str, finding: list[str]
-) -> None:
+def test_a_node_without_jobs_is_named(state: str | None, reason: str, by: str, finding: list[str]) -> None:
     drifts = found(state, reason, by)
     if not finding:
         assert drifts == []
