@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -24,10 +25,12 @@ from tests.support.host_lists import STACK, Stacks, from_list, host_list
 from tests.support.verdicts import failing, passing
 
 KEY, PASSWORD = "KeyOfAllDaemons", "PasswordOfTheDatabase"
+PROGRAM = ROOT / "stacks" / "slurm" / "__main__.py"
+STEPS = ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2")
 
 
 def up(
-    verdict: dict[str, Any] | None = None,
+    verdict: Any = None,
     *,
     preview: bool = False,
     failed: str = "",
@@ -38,8 +41,7 @@ def up(
 
     `listed`: a folder for the program, whose hosts are then those of another stack.
     """
-    made, given, program = slurm(**changes), configured(**changes), ROOT / "stacks" / "slurm" / "__main__.py"
-    call = None
+    made, given, program, call = slurm(**changes), configured(**changes), PROGRAM, None
     if listed:
         call = Stacks({"hosts": host_list(given["hosts"], ROLES)}, [])
         given, program = from_list(given, ROLES, stack=STACK), Path(shutil.copy(program, listed))
@@ -56,20 +58,13 @@ def up(
             return {"stdout": rpc.UNKNOWN}
         return {"stdout": "{}"} if args.typ == COMMAND else {}
 
+    asked = {"busbar-slurm:slurm": json.dumps(given)}
     return run_program(
-        {},
-        answer,
-        preview=preview,
-        program=program,
-        project="busbar-slurm",
-        config={"busbar-slurm:slurm": json.dumps(given)},
-        call=call,
+        {}, answer, preview=preview, program=program, project="busbar-slurm", config=asked, call=call
     )
 
 
 def payload(run: Run, name: str) -> dict[str, str]:
-    import base64
-
     line: dict[str, str] = json.loads(run.named(name).inputs["stdin"].splitlines()[0])
     return {key: base64.b64decode(value).decode() for key, value in line.items()}
 
@@ -77,8 +72,7 @@ def payload(run: Run, name: str) -> dict[str, str]:
 def test_every_host_is_asked_first_then_the_controller_and_then_all_others_at_once() -> None:
     run = up()
     assert run.error is None
-    asked, controller = run.named("slurm-preflight"), run.named("slurm-controller@ctl")
-    others = [run.named(name) for name in ("slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2")]
+    asked, (controller, *others) = run.named("slurm-preflight"), [run.named(name) for name in STEPS]
     assert run.waits_for(controller, asked)
     assert all(run.waits_for(each, controller) for each in others)
     assert not any(run.waits_for(a, b) for a in others for b in others)
@@ -103,18 +97,15 @@ def test_a_host_in_quarantine_which_may_be_off_keeps_what_it_has_and_is_not_meas
     assert [each["name"] for each in measured["hosts"]] == ["gpu-2"]
 
 
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [("slurm-controller@ctl", "KEEP_DATA"), ("slurm-compute@gpu-1", "UNIT"), ("slurm-login@login", "UNIT")],
-)
-def test_a_removal_has_the_values_of_the_installation(name: str, own: str) -> None:
+@pytest.mark.parametrize("name", STEPS[:3])
+def test_a_removal_has_the_values_of_the_installation(name: str) -> None:
     run = up()
     removal = json.loads(run.removal(name).inputs["stdin"])["values"]
     assert removal.pop("CANCEL_JOBS") == "false"
+    own = "KEEP_DATA" if name == STEPS[0] else "UNIT"
     assert {own, "OWNER", "INSTALL_ID", "SLURM_PACKAGES", "HOME_PATH", "HOME_SERVER"} <= removal.keys()
     environment = run.named(name).inputs["create"].partition(" timeout ")[0] + " "
-    given = dict(re.findall(r"(\w+)=(\S*) ", environment))
-    assert removal.items() <= given.items()
+    assert removal.items() <= dict(re.findall(r"(\w+)=(\S*) ", environment)).items()
 
 
 def test_the_controller_gets_the_files_and_the_others_what_they_run() -> None:
@@ -132,14 +123,10 @@ def test_the_controller_gets_the_files_and_the_others_what_they_run() -> None:
     assert not {"slurmdbd_conf", "database_password"} & without.keys()
 
 
-def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for() -> None:
-    def seconds(**changes: Any) -> int:
-        create = up(**changes).named("slurm-controller@ctl").inputs["create"]
-        [found] = re.findall(r"timeout -k \d+ (\d+) ", create)
-        return int(found)
-
-    times = (seconds(removal={"timeout_seconds": waited}) for waited in (100, 40_000))
-    assert [CONTROLLER_SECONDS + waited for waited in (100, 40_000)] == [*times]
+@pytest.mark.parametrize("waited", [100, 40_000])
+def test_a_controller_has_the_time_that_jobs_of_removed_hosts_are_waited_for(waited: int) -> None:
+    create = up(removal={"timeout_seconds": waited}).named("slurm-controller@ctl").inputs["create"]
+    assert re.findall(r"timeout -k \d+ (\d+) ", create) == [str(CONTROLLER_SECONDS + waited)]
 
 
 def test_a_step_that_failed_fails_the_update_so_that_nothing_is_deleted() -> None:
@@ -167,7 +154,7 @@ def test_a_change_of_the_cluster_s_files_changes_no_step_of_a_compute_host() -> 
 
 def test_every_host_gets_the_same_users_and_what_starts_containers() -> None:
     run = up(users={"accounts": {"ada": {"uid": 5001}}}, container_packages="/srv/debs")
-    for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1", "slurm-compute@gpu-2"):
+    for name in STEPS:
         assert payload(run, name)["users"] == "user ada 5001\n"
         create = run.named(name).inputs["create"]
         assert "HOME_PATH=/home" in create and "CONTAINERS=/srv/debs" in create
@@ -179,7 +166,7 @@ def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() ->
     assert run.error is None
     server, removal = run.named("slurm-nfs@ctl"), run.named("slurm-nfs-removal@ctl")
     assert run.waits_for(server, run.named("slurm-preflight"))
-    for name in ("slurm-controller@ctl", "slurm-login@login", "slurm-compute@gpu-1"):
+    for name in STEPS:
         assert run.waits_for(run.named(name), server)
         assert run.waits_for(run.removal(name), removal)
         address = "" if name == "slurm-controller@ctl" else "10.0.0.1"
@@ -219,8 +206,7 @@ def test_pools_are_measured_one_after_the_other_or_not_at_all() -> None:
 
 def test_an_invalid_configuration_registers_nothing() -> None:
     asked = {"busbar-slurm:slurm": json.dumps(configured(packages="x")), "busbar-slurm:slurmm": "1"}
-    program = ROOT / "stacks" / "slurm" / "__main__.py"
-    run = run_program({}, lambda _: {}, program=program, project="busbar-slurm", config=asked)
+    run = run_program({}, lambda _: {}, program=PROGRAM, project="busbar-slurm", config=asked)
     assert isinstance(run.error, pulumi.RunError) and run.custom == []
     assert "busbar-slurm:slurmm: unknown key" in str(run.error)
 

@@ -66,7 +66,7 @@ def found(
 
 
 @pytest.mark.parametrize(("state", "reason", "by", "finding"), [(*row[:3], row[3:]) for row in STATES])
-def test_a_node_without_jobs_is_named(state: str | None, reason: str, by: str, finding: list[str]) -> None:
+def test_an_unusable_node_has_its_fix(state: str | None, reason: str, by: str, finding: list[str]) -> None:
     drifts = found(state, reason, by)
     if not finding:
         assert drifts == []
