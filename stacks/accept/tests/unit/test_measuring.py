@@ -151,7 +151,7 @@ def test_a_design_may_come_from_a_spreadsheet(tmp_path: Path) -> None:
     assert read_design(found) == read_design(text)
 
 
-def test_a_node_is_stressed_only_alone(on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_with_a_pod_has_no_result(on: Running, hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts.answers = {"all": {"stress": made.stressed()}}
     later = made.WORKERS
     monkeypatch.setattr(Running, "free_nodes", lambda on, pool, wait=True: made.WORKERS if wait else later)
