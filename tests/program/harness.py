@@ -20,6 +20,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from unittest import mock
 
 import pulumi
+import yaml
 from google.protobuf import json_format
 from pulumi.runtime import mocks, resource, settings, stack
 from pulumi.runtime._callbacks import _CallbackServicer
@@ -30,6 +31,7 @@ from busbar.finding import Finding
 from busbar.helm import releases
 from busbar.kube import batches, health, nodes
 from busbar.names import removal_of
+from tests.support.host_commands import files_of, values_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,12 +64,10 @@ class Resource:
 
     @property
     def name(self) -> str:
-        """The resource's name in the program."""
         return str(self.request.name)
 
     @property
     def type(self) -> str:
-        """Its type token."""
         return str(self.request.type)
 
     @property
@@ -78,8 +78,7 @@ class Resource:
     @property
     def inputs(self) -> dict[str, Any]:
         """The inputs with secrets unwrapped."""
-        plain: dict[str, Any] = unwrap(self.raw)
-        return plain
+        return dict(unwrap(self.raw))
 
     @property
     def ahead(self) -> set[str]:
@@ -111,15 +110,13 @@ class Run:
     @property
     def outputs(self) -> dict[str, Any]:
         """The stack outputs, secrets unwrapped."""
-        found: dict[str, Any] = unwrap(self.raw_outputs)
-        return found
+        return dict(unwrap(self.raw_outputs))
 
     @property
     def raw_outputs(self) -> dict[str, Any]:
         """The stack outputs as sent."""
         [outputs] = [o for urn, o in self.registered_outputs.items() if "::pulumi:pulumi:Stack::" in urn]
-        found: dict[str, Any] = outputs
-        return found
+        return dict(outputs)
 
     def of_type(self, token: str) -> list[Resource]:
         """All resources of a type, in the order of their registration."""
@@ -133,6 +130,22 @@ class Run:
     def removal(self, name: str) -> Resource:
         """The resource that removes what the one of this name installs."""
         return self.named(removal_of(name))
+
+    def request(self, name: str) -> dict[str, Any]:
+        """What a `busbar` command is asked on stdin."""
+        return dict(json.loads(self.named(name).inputs["stdin"]))
+
+    def values(self, name: str) -> dict[str, str]:
+        """The values that a step on a host is given."""
+        return values_of(self.named(name).inputs["create"])
+
+    def files(self, name: str) -> dict[str, str]:
+        """The files that a step sends to its host."""
+        return files_of(self.named(name).inputs["stdin"])
+
+    def config(self, name: str) -> dict[str, Any]:
+        """The config.yaml that a step sends to its host."""
+        return dict(yaml.safe_load(self.files(name)["config"]))
 
     @property
     def custom(self) -> list[Resource]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,14 @@ import yaml
 
 from tests.program.answers import healthy, performed
 from tests.program.harness import COMMAND, Run, run_program, unwrap
-from tests.support.clusters import host, site
+from tests.support.clusters import host_key, site
 
-BASTION = {**host("jump", "203.0.113.1"), "user": "ops", "port": 2222}
+BASTION = {"address": "203.0.113.1", "host_key": host_key("jump"), "user": "ops", "port": 2222}
 SECRETS = {"sshPrivateKey": "MOCK-SSH-KEY", "sshPrivateKeyPassword": "MOCK-PASSPHRASE"}
 
 
-def connections(**ssh: Any) -> list[dict[str, Any]]:
-    bastion = {key: value for key, value in BASTION.items() if key != "name"}
-    cluster = site(servers=1, ssh={"bastion": bastion, **ssh})
+def connections() -> list[dict[str, Any]]:
+    cluster = site(servers=1, ssh={"bastion": BASTION})
     run: Run = run_program(cluster, healthy(cluster), secrets=SECRETS)
     assert run.error is None
     return [unwrap(command.raw)["connection"] for command in run.of_type(COMMAND)]
@@ -42,8 +40,7 @@ def test_the_bastion_is_logged_in_to_with_the_same_key_and_more_patience() -> No
 
 def test_the_kubeconfig_names_the_proxy_by_which_the_api_is_reached_beyond_the_bastion() -> None:
     url = "http://127.0.0.1:3128"
-    bastion = {**{key: value for key, value in BASTION.items() if key != "name"}, "api_proxy_url": url}
-    run = performed(site(servers=1, ssh={"agent": True, "bastion": bastion}))
+    run = performed(site(servers=1, ssh={"agent": True, "bastion": {**BASTION, "api_proxy_url": url}}))
     [entry] = yaml.safe_load(run.outputs["kubeconfig"])["clusters"]
     assert entry["cluster"]["proxy-url"] == url
 
@@ -57,11 +54,9 @@ def test_the_steps_of_a_user_other_than_root_run_under_sudo() -> None:
 
 def preflight_login(path: Path) -> Any:
     cluster = site(servers=1, ssh={"key_file": str(path)})
-    run = run_program(cluster, healthy(cluster), preview=True)
-    assert run.error is None
-    text = run.named("busbar-preflight-hosts").inputs["stdin"]
-    assert "PRIVATE KEY" not in text
-    return json.loads(text)["login"]
+    login = performed(cluster, preview=True).request("busbar-preflight-hosts")["login"]
+    assert "PRIVATE KEY" not in str(login)
+    return login
 
 
 def test_a_new_key_in_the_same_file_sends_preflight_to_the_hosts_again(tmp_path: Path) -> None:

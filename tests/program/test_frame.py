@@ -28,15 +28,11 @@ def gate_of(capability: Capability) -> Gate:
     return capability.gate
 
 
-def test_a_cluster_that_failed_is_refused_with_its_reasons_and_nothing_is_created(
-    capability: Capability,
-) -> None:
+def test_a_cluster_that_failed_is_refused_with_its_reasons(capability: Capability) -> None:
     run = up(capability, of_cluster=outputs(failing("GDRDMA is missing on 3 channels")))
     assert isinstance(run.error, pulumi.RunError)
     assert "GDRDMA is missing on 3 channels" in str(run.error)
-    assert f"raise validation.run of {CLUSTER} and update it" in str(run.error), (
-        "an update alone measures nothing"
-    )
+    assert f"raise validation.run of {CLUSTER} and update it" in str(run.error), "else nothing is measured"
     assert created(run) == []
 
 
@@ -48,19 +44,14 @@ def test_outputs_of_another_contract_are_refused_with_the_stack_s_name(capabilit
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [
-        ({"config": {"cluster": "prod"}}, "\ncluster: 'prod' is not a stack"),
-        ({"more": {"{}:stack": "x"}}, "{}:stack: unknown key"),
-    ],
+    [({"config": {"cluster": "prod"}}, "\ncluster: 'prod' is not a stack"), ({}, "{}:stack: unknown key")],
     ids=["value", "key"],
 )
 def test_an_invalid_configuration_is_refused_before_the_cluster_is_asked(
     capability: Capability, given: dict[str, Any], said: str
 ) -> None:
     project = f"busbar-{capability.name}"
-    if "more" in given:
-        given = {"more": {key.format(project): text for key, text in given["more"].items()}}
-    run = up(capability, **given)
+    run = up(capability, **(given or {"more": {f"{project}:stack": "x"}}))
     assert isinstance(run.error, pulumi.RunError) and said.format(project) in str(run.error)
     assert run.custom == []
 
@@ -69,9 +60,7 @@ def test_a_preview_of_a_new_stack_needs_nothing_of_the_cluster(capability: Capab
     assert up(capability, preview=True).error is None
 
 
-def test_the_cluster_is_identified_by_its_id_and_a_namespace_is_claimed_before_it_is_adopted(
-    capability: Capability,
-) -> None:
+def test_the_cluster_is_identified_by_its_id_and_a_namespace_claimed_first(capability: Capability) -> None:
     run = up(capability, of_cluster={**outputs(), "cluster_id": "a1"})
     [provider] = run.of_type(PROVIDER)
     assert run.named("cluster-id").inputs["input"]["id"] == provider.inputs["clusterIdentifier"] == "a1"
@@ -93,9 +82,7 @@ def test_the_kubeconfig_is_secret_wherever_it_is(capability: Capability) -> None
     assert found and [each for each in found if not each[2]] == []
 
 
-def test_a_result_that_is_no_pass_fails_the_update_after_the_outputs_are_exported_unless_it_is_no_gate(
-    capability: Capability,
-) -> None:
+def test_what_is_no_pass_is_exported_and_fails_the_update_if_it_is_a_gate(capability: Capability) -> None:
     gate, run = gate_of(capability), up(capability)
     assert isinstance(run.error, pulumi.RunError)
     assert f"{gate.title} for cluster site:\n  - " in str(run.error)

@@ -108,7 +108,7 @@ STEPS = (
     ("step", "reason"),
     [*((step, INCOMPLETE) for step in STEPS), ("busbar-control-plane-stale-nodes", UNFINISHED)],
 )
-def test_an_update_that_goes_on_after_a_failed_step_ends_with_an_error_and_uninstalls_nothing(
+def test_an_update_with_a_failed_step_ends_with_an_error_and_uninstalls_nothing(
     step: str, reason: str
 ) -> None:
     cluster = site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}, validation={"enabled": False})
@@ -143,9 +143,8 @@ def test_another_machine_under_the_name_of_a_worker_makes_its_pool_s_job_again()
 
     def triggers(**machines: str) -> list[Any]:
         done = run_program(cluster, healthy(cluster, machines=machines))
-        return [
-            done.named(f"busbar-nccl-{pool}-job").request.replacement_trigger for pool in ("h100", "other")
-        ]
+        jobs = [done.named(f"busbar-nccl-{pool}-job") for pool in ("h100", "other")]
+        return [job.request.replacement_trigger for job in jobs]
 
     h100, other = triggers()
     replaced, same = triggers(**{"gpu-2": "another"})

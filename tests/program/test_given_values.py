@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from busbar.names import removal_of
 from tests.program.answers import healthy, performed
 from tests.program.harness import COMMAND, ROOT, Run, run_program
 from tests.support.clusters import site
-from tests.support.host_commands import values_of
 
 ISSUER = {
     "issuer": {"url": "https://login.example.com", "audiences": ["kubernetes"]},
     "claimMappings": {"username": {"claim": "sub", "prefix": "oidc:"}},
 }
+PROXY_URL = "http://proxy.example.com:3128"
 MARK = {"OWNER", "INSTALL_ID"}
+# Of every step that downloads or installs.
+INSTALLS = MARK | {"http_proxy", "https_proxy", "no_proxy"}
 DOWNLOADS = {"VERSION", "URL_AMD64", "SHA256_AMD64", "IMAGES"}
 ROTATIONS = {"ROTATE_CERTIFICATES", "ROTATE_SERVER_TOKEN", "ROTATE_AGENT_TOKEN"}
 RESTARTS = {"RUNNING_JOBS", "JOBS_SECONDS", "DRAIN", "PAUSE_SECONDS"}
 NFS = {"FOLDER", "SQUASH", "ALLOW_SYSTEM_DISK"}
-SERVER = MARK | DOWNLOADS | ROTATIONS | {"NODE_NAME", "NODE_ADDRESS", "API_ADDRESS", "FIRST", "PEERS"}
+SERVER = INSTALLS | DOWNLOADS | ROTATIONS | {"NODE_NAME", "NODE_ADDRESS", "API_ADDRESS", "FIRST", "PEERS"}
 STEPS: dict[str, tuple[set[str], set[str]]] = {
     "busbar-load-balancer@lb-2": (
-        MARK | {"NODE_NAME", "VIRTUAL_IP", "API_PORT", "CA_FILE"},
+        INSTALLS | {"NODE_NAME", "VIRTUAL_IP", "API_PORT", "CA_FILE"},
         {"haproxy_cfg", "keepalived_conf", "ca_pem"},
     ),
-    "busbar-nfs-server@lb-1": (MARK | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
+    "busbar-nfs-server@lb-1": (INSTALLS | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
     "busbar-control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
     "busbar-control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
     "busbar-control-plane-kubeconfig": ({"NODE_NAME", "RENEWAL", "ROTATE_CERTIFICATES"}, set()),
@@ -37,7 +39,7 @@ STEPS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "busbar-control-plane@server-2": (SERVER, {"config", "registries", "jwt", "first_values", "proxy"}),
     "busbar-worker@gpu-1": (
-        MARK | DOWNLOADS | RESTARTS | {"NODE_NAME", "NODE_ADDRESS", "ROTATE_CERTIFICATES"},
+        INSTALLS | DOWNLOADS | RESTARTS | {"NODE_NAME", "NODE_ADDRESS", "ROTATE_CERTIFICATES"},
         {"config", "registries", "proxy"},
     ),
 }
@@ -63,7 +65,7 @@ def run() -> Run:
         site(
             load_balancers=2,
             k3s=k3s,
-            http_proxy={"url": "http://proxy.example.com:3128"},
+            http_proxy={"url": PROXY_URL},
             nfs_server={"host": "lb-1", "folder": "/srv/busbar", "squash": "none", "allow_system_disk": True},
         )
     )
@@ -76,27 +78,34 @@ def test_the_table_has_every_kind_of_step(run: Run) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_is_given_the_values_and_files_that_its_script_reads(run: Run, name: str) -> None:
-    step = run.named(name).inputs
-    of_every_step = {"VERB", "BUSBAR_SCRIPT", "http_proxy", "https_proxy", "no_proxy"}
-    values, files = values_of(step["create"]), json.loads(step["stdin"].splitlines()[0])
-    assert (values.keys() - of_every_step, set(files)) == (STEPS[name])
+    values, files = run.values(name), run.files(name)
+    assert (values.keys() - {"VERB", "BUSBAR_SCRIPT"}, {*files}) == STEPS[name]
+    assert values.get("https_proxy", PROXY_URL) == PROXY_URL
     assert [key for key, text in {**values, **files}.items() if not text] == [], "this site fills all of them"
 
 
 @pytest.mark.parametrize("name", REMOVALS)
 def test_a_removal_is_given_the_values_that_its_script_reads(run: Run, name: str) -> None:
-    removal = json.loads(run.removal(name).inputs["stdin"])
-    assert removal["values"].keys() == MARK | REMOVALS[name]
+    assert run.request(removal_of(name))["values"].keys() == MARK | REMOVALS[name]
+
+
+def test_k3s_has_the_proxy_but_for_the_workers_that_a_server_reaches(run: Run) -> None:
+    steps = ("busbar-control-plane@server-2", "busbar-worker@gpu-1")
+    server, worker = (run.files(name)["proxy"] for name in steps)
+    assert f"Environment=HTTPS_PROXY={PROXY_URL}" in server and "198.18.0.2" in server
+    assert "198.18.0.2" not in worker
+
+
+def test_without_the_key_no_step_knows_a_proxy() -> None:
+    run = performed(site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}))
+    assert [each.name for each in run.custom if "_proxy" in str(each.inputs.get("create"))] == []
+    assert [each.name for each in run.of_type(COMMAND) if "proxy" in run.files(each.name)] == []
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_server_is_told_whether_it_is_the_first_and_where_the_others_are(run: Run, number: int) -> None:
-    name, others = (
-        f"busbar-control-plane@server-{number}",
-        [f"192.0.2.{10 + n}" for n in (1, 2, 3) if n != number],
-    )
-    given = values_of(run.named(name).inputs["create"])
-    removal = json.loads(run.removal(name).inputs["stdin"])["values"]
+    name, others = f"busbar-control-plane@server-{number}", [f"192.0.2.1{n}" for n in {1, 2, 3} - {number}]
+    given, removal = run.values(name), run.request(removal_of(name))["values"]
     assert given["FIRST"] == ("true" if number == 1 else "false")
     assert given["PEERS"].split() == removal["PEERS"].split() == others
 
@@ -109,4 +118,4 @@ def test_a_file_that_the_stack_names_is_looked_for_beside_the_program(tmp_path: 
     run = run_program(cluster, healthy(cluster), program=program)
     assert run.error is None
     for name in ("busbar-control-plane@server-2", "busbar-worker@gpu-1"):
-        assert values_of(run.named(name).inputs["create"])["SHA256_AMD64"] == "ef" * 32
+        assert run.values(name)["SHA256_AMD64"] == "ef" * 32

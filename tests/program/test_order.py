@@ -119,16 +119,12 @@ def test_workers_and_charts_wait_for_every_server_that_is_in_the_cluster(
     assert waits(done, later, "busbar-control-plane@server-5") is waits_for_the_last
 
 
-def test_workers_of_a_cluster_that_does_not_answer_wait_for_every_server(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = site(servers=3, workers={"a": 2})
-
+def test_workers_of_a_silent_cluster_wait_for_every_server(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(*_: object, **__: object) -> batches.Nodes:
         raise ApiError("GET /api/v1/nodes", None, "cannot be reached")
 
     monkeypatch.setattr(harness, "ask_nodes", silent)
-    run = performed(cluster)
+    run = performed(site(servers=3, workers={"a": 2}))
     assert waits(run, "busbar-worker@gpu-1", "busbar-control-plane@server-3")
 
 
@@ -138,15 +134,10 @@ def test_operators_of_a_new_cluster_wait_for_a_majority_of_its_servers() -> None
     assert not waits(run, "busbar-gpu-operator-release", "busbar-control-plane@server-4")
 
 
-def test_the_image_of_a_measurement_is_pulled_while_operators_other_pools_and_servers_install(
-    run: Run,
-) -> None:
+def test_the_image_of_a_measurement_is_pulled_while_all_else_installs_and_nothing_waits(run: Run) -> None:
     ahead = [r.name for r in run.custom if run.waits_for(run.named("busbar-nccl-a-image"), r)]
     others = ("gpu-operator", "network-operator", "mpi-operator", "worker@gpu-3", "control-plane@server-3")
     assert [name for name in ahead if name.removeprefix("busbar-").startswith(others)] == []
-
-
-def test_nothing_waits_for_the_image_of_a_measurement(run: Run) -> None:
     pulls = [run.named(f"busbar-nccl-{pool}-image") for pool in ("a", "b")]
     assert [r.name for r in run.resources.values() for pull in pulls if run.waits_for(r, pull)] == []
 

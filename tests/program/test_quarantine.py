@@ -21,24 +21,14 @@ def with_gpu_2(reason: str | None) -> Run:
     return performed(cluster)
 
 
-def request(run: Run, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run.named(name).inputs["stdin"])
-    return found
-
-
 def test_its_node_gets_the_taint_and_the_reason_and_no_host_is_touched() -> None:
     before, after = with_gpu_2(None), with_gpu_2(REASON)
-    asked = request(after, "busbar-control-plane-taints")
+    asked = after.request("busbar-control-plane-taints")
     assert asked["taints"] == {"gpu-1": [], "gpu-2": ["busbar/quarantine=true:NoSchedule"], "gpu-3": []}
     assert asked["quarantine"] == {"gpu-2": REASON}
-    hosts = (
-        "busbar-worker@gpu-2",
-        "busbar-worker-removal@gpu-2",
-        "busbar-control-plane@server-1",
-        "busbar-control-plane-nodes",
-    )
-    for name in (*hosts, "busbar-nfs-server@lb-1", "busbar-gpu-operator", "busbar-network-operator"):
-        assert before.named(name).inputs == after.named(name).inputs
+    same = ("worker@gpu-2", "worker-removal@gpu-2", "control-plane@server-1", "control-plane-nodes")
+    for name in (*same, "nfs-server@lb-1", "gpu-operator", "network-operator"):
+        assert before.named(f"busbar-{name}").inputs == after.named(f"busbar-{name}").inputs
 
 
 def test_its_node_is_cordoned_too_where_its_pool_says_so() -> None:
@@ -46,7 +36,7 @@ def test_its_node_is_cordoned_too_where_its_pool_says_so() -> None:
     cluster["pools"]["h100"]["quarantine_cordon"] = True
     cluster["hosts"]["workers"][1]["quarantine"] = REASON
     run = run_program(cluster, healthy(cluster))
-    assert request(run, "busbar-control-plane-taints")["cordon"] == ["gpu-2"]
+    assert run.request("busbar-control-plane-taints")["cordon"] == ["gpu-2"]
 
 
 def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> None:
@@ -54,12 +44,12 @@ def test_it_is_left_out_of_measurements_waits_and_the_pools_of_the_outputs() -> 
     [job] = [each for each in run.custom if each.type.endswith(":MPIJob")]
     assert "gpu-2" not in json.dumps(job.inputs) and "gpu-3" in json.dumps(job.inputs)
     for wait in ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas"):
-        assert set(request(run, wait)["nodes"]) == {"gpu-1", "gpu-3"}
+        assert set(run.request(wait)["nodes"]) == {"gpu-1", "gpu-3"}
     outputs = ClusterOutputs.from_dict(run.outputs)
     assert outputs.pools["h100"].workers == ("gpu-1", "gpu-3")
     assert "gpu-2" in {node.name for node in outputs.nodes}, "it is still a host of the cluster"
 
 
 def test_preflight_is_told_that_its_hardware_may_be_broken() -> None:
-    assert request(with_gpu_2(REASON), "busbar-preflight-hosts")["quarantined"] == ["gpu-2"]
-    assert request(with_gpu_2(None), "busbar-preflight-hosts")["quarantined"] == []
+    assert with_gpu_2(REASON).request("busbar-preflight-hosts")["quarantined"] == ["gpu-2"]
+    assert with_gpu_2(None).request("busbar-preflight-hosts")["quarantined"] == []

@@ -1,11 +1,10 @@
-"""Renamed, moved and reordered hosts: what the engine is asked for, and what each removal would look for."""
+"""Renamed, moved and reordered hosts, their marks, and `k3s.rotate`: what the engine is asked for."""
 
 from __future__ import annotations
 
 import json
 import re
 from copy import deepcopy
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from busbar.components import worker_pool
 from tests.program.answers import SERVER_FACTS, TOKEN, healthy, performed
 from tests.program.harness import COMMAND, LOCAL, Resource, Run, run_program
 from tests.support.clusters import site
-from tests.support.host_commands import files_of, values_of
+from tests.support.host_commands import values_of
 
 CLUSTER = site(load_balancers=2, servers=3, workers={"a": 2, "b": 1})
 
@@ -48,29 +47,24 @@ def installed(run: Run) -> list[Resource]:
     return [run.named(name) for name in names.installations(made)]
 
 
-def removal(run: Run, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run.named(names.removal_of(name)).inputs["stdin"])
-    return found
-
-
-def test_a_move_to_another_pool_another_order_and_another_name_keep_the_resources_of_every_host(
-    run: Run, moved: Run, reordered: Run
-) -> None:
+def test_a_move_another_order_and_another_name_keep_all_hosts(run: Run, moved: Run, reordered: Run) -> None:
     kept, *others = ({command.urn for command in removable(each)} for each in (run, moved, reordered))
     assert others == [kept, kept]
     assert "pool-b" in moved.resources[moved.named("busbar-worker@gpu-1").request.parent].urn
+    stale = [each.request("busbar-control-plane-stale-nodes") for each in (run, moved, reordered)]
+    assert stale == [{"workers": ["gpu-1", "gpu-2", "gpu-3"]}] * 3, "nothing is looked for again"
 
 
 def test_every_installation_leaves_the_mark_that_its_own_removal_looks_for(run: Run) -> None:
     assert len(installed(run)) == 8
     for command in installed(run):
-        create, delete = values_of(command.inputs["create"]), removal(run, command.name)["values"]
+        create, delete = run.values(command.name), run.request(names.removal_of(command.name))["values"]
         assert create["OWNER"] == delete["OWNER"] == f"busbar/test/{command.name}"
         assert create["INSTALL_ID"] == delete["INSTALL_ID"]
 
 
 def test_all_hosts_of_a_cluster_have_one_install_id_which_is_not_the_token(run: Run) -> None:
-    [install_id] = {values_of(c.inputs["create"])["INSTALL_ID"] for c in installed(run)}
+    [install_id] = {run.values(each.name)["INSTALL_ID"] for each in installed(run)}
     assert len(install_id) == 16
     assert TOKEN not in install_id
 
@@ -78,15 +72,6 @@ def test_all_hosts_of_a_cluster_have_one_install_id_which_is_not_the_token(run: 
 def test_nodes_are_drained_and_deleted_by_a_command_of_its_own(run: Run) -> None:
     stale = run.named("busbar-control-plane-stale-nodes").inputs
     assert stale["create"].endswith("-m busbar remove nodes") and "delete" not in stale
-
-
-def test_a_worker_that_moves_or_a_reordered_list_does_not_look_for_stale_nodes(
-    run: Run, moved: Run, reordered: Run
-) -> None:
-    stale = [
-        each.named("busbar-control-plane-stale-nodes").inputs["stdin"] for each in (run, moved, reordered)
-    ]
-    assert stale == ['{"workers": ["gpu-1", "gpu-2", "gpu-3"]}'] * 3
 
 
 def test_replaced_servers_are_prepared_for_on_another_server_before_they_join(run: Run) -> None:
@@ -102,29 +87,24 @@ def test_a_single_server_has_no_other_one_to_be_prepared_on() -> None:
     assert "busbar-control-plane-nodes" in commands and "busbar-control-plane-rejoin" not in commands
 
 
-def payload(command: Resource, name: str) -> str:
-    return files_of(command.inputs["stdin"])[name]
-
-
 def test_server_1_is_told_on_which_machines_the_others_are(run: Run) -> None:
-    nodes = run.named("busbar-control-plane-nodes")
-    assert payload(nodes, "machines").splitlines() == [
+    assert run.files("busbar-control-plane-nodes")["machines"].splitlines() == [
         f"{name} machine-{name}" for name in ("server-2", "server-3", "gpu-1", "gpu-2", "gpu-3")
     ]
-    assert payload(run.named("busbar-control-plane-rejoin"), "machines") == "server-1 machine-server-1"
-    assert values_of(nodes.inputs["create"])["AFTER"] == "true", "K3s must run there"
+    assert run.files("busbar-control-plane-rejoin")["machines"] == "server-1 machine-server-1"
+    assert run.values("busbar-control-plane-nodes")["AFTER"] == "true", "K3s must run there"
 
 
 @pytest.mark.parametrize("step", ["busbar-control-plane-nodes", "busbar-control-plane-rejoin"])
 def test_a_lost_server_is_known_by_the_list_of_the_configured_ones(run: Run, step: str) -> None:
-    assert payload(run.named(step), "servers").split() == ["server-1", "server-2", "server-3"]
+    assert run.files(step)["servers"].split() == ["server-1", "server-2", "server-3"]
 
 
 def test_servers_that_join_pin_the_ca_of_server_1(run: Run) -> None:
-    first, second = (payload(run.named(f"busbar-control-plane@server-{n}"), "config") for n in (1, 2))
+    first, second = (run.files(f"busbar-control-plane@server-{n}")["config"] for n in (1, 2))
     assert f"K10{SERVER_FACTS['ca_sha256']}::server:{TOKEN}" in second
     assert "K10" not in first, "server 1 makes the CA"
-    assert payload(run.named("busbar-control-plane@server-1"), "peer_ca") == SERVER_FACTS["ca_sha256"]
+    assert run.files("busbar-control-plane@server-1")["peer_ca"] == SERVER_FACTS["ca_sha256"]
 
 
 def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
@@ -138,10 +118,10 @@ def test_what_is_known_of_the_cluster_comes_from_server_1() -> None:
     assert done.error is None
     assert done.outputs["k3s_version"] == "v1.35.1+k3s1"
     for server in (2, 3):
-        config = payload(done.named(f"busbar-control-plane@server-{server}"), "config")
-        assert f"K10{'1' * 64}::server:{TOKEN}-busbar-control-plane-server-token" in config
-    agent = payload(done.named("busbar-worker@gpu-1"), "config")
-    assert f"K10{'1' * 64}::node:{TOKEN}-busbar-control-plane-agent-token" in agent
+        token = done.config(f"busbar-control-plane@server-{server}")["token"]
+        assert token == f"K10{'1' * 64}::server:{TOKEN}-busbar-control-plane-server-token"
+    agent = done.config("busbar-worker@gpu-1")["token"]
+    assert agent == f"K10{'1' * 64}::node:{TOKEN}-busbar-control-plane-agent-token"
 
 
 def test_tokens_are_letters_and_digits_and_no_change_of_an_argument_makes_a_new_one(run: Run) -> None:
@@ -159,12 +139,11 @@ def test_labels_and_taints_of_every_worker_are_set_also_of_those_without_any() -
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
         {"key": "busy", "effect": "NoExecute"},
     ]
-    step = performed(cluster).named("busbar-control-plane-taints")
     tainted = ["nvidia.com/gpu=present:NoSchedule", "busy=:NoExecute"]
     taints = {"gpu-1": tainted, "gpu-2": tainted, "gpu-3": []}
     labels = {"gpu-1": ["zone=a"], "gpu-2": ["zone=a"], "gpu-3": []}
     given = {"taints": taints, "labels": labels, "quarantine": {}, "cordon": []}
-    assert json.loads(step.inputs["stdin"]) == given
+    assert performed(cluster).request("busbar-control-plane-taints") == given
 
 
 def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() -> None:
@@ -174,10 +153,63 @@ def test_each_worker_is_told_how_its_agent_restarts_and_has_the_time_for_that() 
     run = performed(cluster)
     commands = [run.named(f"busbar-worker@gpu-{number}").inputs["create"] for number in (1, 3)]
     keys = ("RUNNING_JOBS", "DRAIN", "PAUSE_SECONDS")
-    assert [[values_of(text)[key] for key in keys] for text in commands] == [
-        ["wait", "upgrade", "60"],
-        ["keep", "always", "30"],
-    ]
+    given = [[values_of(text)[key] for key in keys] for text in commands]
+    assert given == [["wait", "upgrade", "60"], ["keep", "always", "30"]]
     seconds = [int(re.search(r"timeout -k \d+ (\d+) ", text)[1]) for text in commands]  # type: ignore[index]
     installed = worker_pool.AGENT_DEADLINE_SECONDS
     assert seconds == [installed + 3600 + 60, installed + 30]
+
+
+K3S = {"sha256": {"amd64": "ab" * 32}}
+SERVERS, PLANE = ("server-1", "server-2", "server-3"), "busbar-control-plane-"
+
+
+def rotated(**numbers: int) -> Run:
+    return performed(site(k3s={**K3S, "rotate": numbers}))
+
+
+@pytest.fixture(scope="module")
+def plain() -> Run:
+    return rotated()
+
+
+def texts(run: Run) -> dict[str, str]:
+    return {command.name: command.inputs.get("create") or "" for command in run.of_type(COMMAND)}
+
+
+def test_a_stack_that_never_rotated_has_its_commands_and_tokens_before_preflight(plain: Run) -> None:
+    assert not [name for name, text in texts(plain).items() if "ROTATE_" in text]
+    tokens = [each for each in plain.custom if each.type.endswith("RandomPassword")]
+    preflight = plain.named("busbar-preflight-hosts")
+    assert not [token.name for token in tokens if plain.waits_for(token, preflight)]
+    assert plain.waits_for(preflight, plain.named("busbar-control-plane-server-token"))
+
+
+def test_rotated_certificates_change_servers_workers_and_the_kubeconfig_and_nothing_else(plain: Run) -> None:
+    before, after = texts(plain), texts(rotated(certificates=2))
+    changed = {name for name, text in after.items() if text != before[name]}
+    servers = {f"busbar-control-plane@{name}" for name in SERVERS}
+    assert changed == servers | {"busbar-worker@gpu-1", "busbar-worker@gpu-2", f"{PLANE}kubeconfig"}
+    assert all("ROTATE_CERTIFICATES=2" in after[name] for name in changed)
+
+
+def test_a_rotated_token_is_another_password_and_the_earlier_ones_stay_in_the_state() -> None:
+    run = rotated(server_token=2, agent_token=1)
+    passwords = {r.name for r in run.custom if r.type.endswith("RandomPassword")}
+    names = ("server-token", "server-token-1", "server-token-2", "agent-token", "agent-token-1")
+    assert passwords == {f"{PLANE}{name}" for name in names}
+    for server in SERVERS:
+        config = run.config(f"busbar-control-plane@{server}")
+        assert config["token"].endswith(f"{TOKEN}-{PLANE}server-token-2")
+        assert config["agent-token"] == f"{TOKEN}-{PLANE}agent-token-1"
+    assert run.config("busbar-worker@gpu-1")["token"].endswith(f"{TOKEN}-{PLANE}agent-token-1")
+
+
+def test_preflight_is_told_the_id_that_the_hosts_are_marked_with(plain: Run) -> None:
+    asked = plain.request("busbar-preflight-hosts")["install_id"]
+    assert plain.values("busbar-worker@gpu-1")["INSTALL_ID"] == asked
+
+
+def test_hosts_know_their_cluster_again_after_its_token_was_rotated(plain: Run) -> None:
+    server, after = "busbar-control-plane@server-1", rotated(server_token=1)
+    assert after.values(server)["INSTALL_ID"] == plain.values(server)["INSTALL_ID"]

@@ -26,9 +26,7 @@ NO_DEBUG = (
 )
 
 
-def test_a_program_ends_with_the_wait_that_is_replaced_and_an_error_there_fails_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_ends_with_the_wait_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     async def wait() -> None:

@@ -8,20 +8,17 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from busbar import config
 from tests.program.answers import CLIENT_KEY, TOKEN, healthy, performed
 from tests.program.harness import COMMAND, LOCAL, Run, run_program, texts
 from tests.support.clusters import site
-from tests.support.host_commands import files_of
 
 MARKS = {key: f"MOCK-{key}-MOCK" for key in config.SECRETS}
+LOGIN = {"username": "me", "password": MARKS["registryCredentials"]}
 SECRETS = MARKS | {
     "sshPrivateKey": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{MARKS['sshPrivateKey']}\n",
-    "registryCredentials": json.dumps(
-        {"registry.example.com": {"username": "me", "password": MARKS["registryCredentials"]}}
-    ),
+    "registryCredentials": json.dumps({"registry.example.com": LOGIN}),
 }
 NEEDLES = (*MARKS.values(), TOKEN, CLIENT_KEY)
 
@@ -56,7 +53,7 @@ def test_the_secrets_reach_the_hosts_on_stdin_each_under_its_own_key(run: Run) -
     stdin = run.named("busbar-control-plane@server-1").inputs["stdin"]
     keys = ("registryCredentials", "s3AccessKey", "s3SecretKey")
     assert set(shown(stdin)) >= {TOKEN, *(MARKS[key] for key in keys)}
-    written = yaml.safe_load(files_of(stdin)["config"])
+    written = run.config("busbar-control-plane@server-1")
     assert written["token"] == f"{TOKEN}-busbar-control-plane-server-token"
     assert written["agent-token"] == f"{TOKEN}-busbar-control-plane-agent-token"
     assert written["etcd-s3-access-key"] == MARKS["s3AccessKey"]
@@ -107,14 +104,9 @@ def test_the_kubeconfig_command_marks_its_output_and_prints_nothing(run: Run) ->
 def test_a_key_in_a_file_reaches_the_engine_as_a_secret_only(tmp_path: Path) -> None:
     (tmp_path / "id").write_text(SECRETS["sshPrivateKey"])
     run = performed(site(ssh={"key_file": str(tmp_path / "id")}))
-    found = [
-        (r.name, path, secret)
-        for r in run.custom
-        for path, text, secret in texts(r.raw)
-        if MARKS["sshPrivateKey"] in text
-    ]
-    assert found
-    assert all(secret and path == "connection.privateKey" for _, path, secret in found)
+    sent = (found for each in run.custom for found in texts(each.raw))
+    found = {(path, secret) for path, text, secret in sent if MARKS["sshPrivateKey"] in text}
+    assert found == {("connection.privateKey", True)}
 
 
 def test_with_the_agent_no_connection_has_a_key() -> None:

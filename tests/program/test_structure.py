@@ -1,21 +1,23 @@
-"""Parents, what is deleted with what, and the number of resources."""
+"""Names and parents of resources, what is deleted with what, and two clusters in one program."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
+from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
+from busbar import names
 from busbar.hosts import scripts
 from busbar.manifests.image_pull import ImagePull
 from busbar.operations.preparation import Preparation
 from busbar.operations.removal import HostRemoval, Teardown
-from tests.program.answers import performed
-from tests.program.harness import COMMAND, LOCAL, PROVIDER, Run
+from tests.program.answers import healthy, performed
+from tests.program.harness import COMMAND, LOCAL, PROVIDER, Run, run_program
 from tests.support.clusters import H100_POOL, all_operators, site
-from tests.support.host_commands import values_of
 
 # The namespace is shared by the measurements of all pools, whose images are pulled before these begin.
 OF_THE_FABRIC = {"busbar-nccl-namespace", "busbar-nccl-a-image", "busbar-nccl-b-image"}
@@ -61,10 +63,9 @@ def test_everything_on_the_cluster_uses_the_one_provider_and_is_deleted_with_ser
 
 
 def test_neither_a_new_kubeconfig_nor_another_name_replaces_what_is_on_the_cluster(run: Run) -> None:
-    [identifier] = {values_of(run.named(name).inputs["create"])["INSTALL_ID"] for name in HOSTS}
-    assert (
-        run.named("busbar-kubernetes").inputs["clusterIdentifier"] == run.outputs["cluster_id"] == identifier
-    )
+    [identifier] = {run.values(name)["INSTALL_ID"] for name in HOSTS}
+    provider = run.named("busbar-kubernetes").inputs
+    assert provider["clusterIdentifier"] == run.outputs["cluster_id"] == identifier
 
 
 def test_every_connection_pins_the_host_key_is_tried_three_times_and_gets_no_earlier_output(run: Run) -> None:
@@ -92,9 +93,7 @@ HOSTS = (
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_the_removal_of_a_host_is_recorded_before_its_installation_and_does_all_of_it(
-    run: Run, host: str
-) -> None:
+def test_the_removal_of_a_host_is_recorded_before_its_installation(run: Run, host: str) -> None:
     """So a replacement removes nothing, and a deletion does not need the engine to reach the host."""
     removal = run.removal(host)
     assert run.waits_for(run.named(host), removal) and not run.waits_for(removal, run.named(host))
@@ -107,7 +106,7 @@ def test_the_preparation_is_a_request_that_the_command_understands(run: Run) -> 
     asked = Preparation.model_validate_json(run.named("busbar-prepare").inputs["stdin"])
     assert [host.role for host in asked.hosts] == ["lb"] * 2 + ["server"] * 3 + ["worker"] * 3
     assert asked.values["lb"] == {"PACKAGES": "haproxy keepalived"}
-    installed = values_of(run.named("busbar-worker@gpu-1").inputs["create"])
+    installed = run.values("busbar-worker@gpu-1")
     assert asked.values["worker"] == {key: installed[key] for key in asked.values["worker"]}
     assert {"VERSION", "URL_AMD64", "SHA256_AMD64", "IMAGES"} <= asked.values["worker"].keys()
 
@@ -149,13 +148,10 @@ def test_every_step_on_a_host_and_every_removal_has_the_time_that_it_may_need(ru
     for step in run.of_type(COMMAND):
         found = re.search(r"timeout -k \d+ (\d+) ", step.inputs["create"])
         assert found and 900 <= int(found[1]) <= 1200, step.name
-    removals = {name: json.loads(run.removal(name).inputs["stdin"]) for name in HOSTS}
-    scripts_of = {name[:-2]: each["script"] for name, each in removals.items()}
-    assert scripts_of == {
-        "busbar-load-balancer@lb": "haproxy",
-        "busbar-control-plane@server": "k3s-server",
-        "busbar-worker@gpu": "k3s-agent",
-    }
+    removals = {name: run.request(names.removal_of(name)) for name in HOSTS}
+    assert [each["script"] for each in removals.values()] == ["haproxy"] * 2 + ["k3s-server"] * 3 + [
+        "k3s-agent"
+    ] * 3
     assert {each["timeout_seconds"] for each in removals.values()} <= {600, 900}
 
 
@@ -169,36 +165,29 @@ def test_without_validation_there_is_no_job_and_no_pull_of_its_image_and_the_upd
 def test_440_workers_in_ten_pools_need_at_most_two_resources_and_two_ssh_commands_each() -> None:
     cluster = site(workers={f"pool-{i}": 44 for i in range(10)})
     run = performed(cluster)
-    of_workers = [
-        r for r in run.custom if run.resources[r.request.parent].type.endswith(":InfiniBandWorkerPool")
-    ]
-    assert len(of_workers) <= 2 * 440
+    parents = [run.resources[each.request.parent].type for each in run.custom]
+    assert sum(parent.endswith(":InfiniBandWorkerPool") for parent in parents) <= 2 * 440
     commands = Counter(r.inputs["connection"]["host"] for r in run.of_type(COMMAND) if r.inputs.get("create"))
     assert max(commands[h["address"]] for h in cluster["hosts"]["workers"]) <= 2
 
 
 def test_what_a_worker_runs_is_not_in_the_state_and_comes_again_where_it_is_lost(run: Run) -> None:
-    stdin = run.named("busbar-worker@gpu-1").inputs["stdin"]
-    assert [sorted(json.loads(line)) for line in stdin.splitlines()] == [["config", "registries"]]
-    assert scripts.identity("k3s-agent") in run.named("busbar-worker@gpu-1").inputs["create"], (
-        "a changed script runs"
-    )
-    assert any("delivery" in hook for hook in run.named("busbar-worker@gpu-1").request.hooks.on_error)
+    worker = run.named("busbar-worker@gpu-1")
+    [line] = worker.inputs["stdin"].splitlines()
+    assert sorted(json.loads(line)) == ["config", "registries"]
+    assert scripts.identity("k3s-agent") in worker.inputs["create"], "a changed script runs"
+    assert any("delivery" in hook for hook in worker.request.hooks.on_error)
 
 
 def test_each_pool_is_measured_with_its_own_hardware() -> None:
     pools = {"a": H100_POOL, "b": {**H100_POOL, "gpus": 4, "rails": 4}}
     run = performed(site(workers={"a": 2, "b": 2}, pools=pools))
-    slots = {
-        pool: run.named(f"busbar-nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in ("a", "b")
-    }
-    assert slots == {"a": 8, "b": 4}
+    slots = [run.named(f"busbar-nccl-{pool}-job").inputs["spec"]["slotsPerWorker"] for pool in pools]
+    assert slots == [8, 4]
 
 
 @pytest.mark.parametrize(("pool", "nodes"), [("a", ["gpu-1", "gpu-2"]), ("b", ["gpu-3"])])
-def test_the_image_of_a_pools_measurement_is_pulled_on_its_workers(
-    run: Run, pool: str, nodes: list[str]
-) -> None:
+def test_the_image_of_a_measurement_is_pulled_on_its_workers(run: Run, pool: str, nodes: list[str]) -> None:
     command = run.named(f"busbar-nccl-{pool}-image")
     pull = ImagePull.model_validate_json(command.inputs["stdin"])
     replicas = run.named(f"busbar-nccl-{pool}-job").inputs["spec"]["mpiReplicaSpecs"]
@@ -211,3 +200,62 @@ def test_the_image_of_a_pools_measurement_is_pulled_on_its_workers(
 def test_pods_are_offered_the_rails_of_preflight_by_their_pci_addresses(run: Run) -> None:
     config = run.named("busbar-network-operator-policy").inputs["spec"]["sriovDevicePlugin"]["config"]
     assert '"pciAddresses": ["0000:1b:00.0"]' in config
+
+
+def test_every_name_that_acts_on_a_host_begins_with_the_constant_of_the_program(run: Run) -> None:
+    on_hosts = [each.name for each in run.custom if names.host_of(each.name)]
+    assert [name for name in on_hosts if not name.startswith(f"{names.CLUSTER}-")] == []
+    assert len(on_hosts) == 2 * len(HOSTS)
+    assert sum(map(names.is_removal, on_hosts)) == len(names.installations(on_hosts)) == len(HOSTS)
+
+
+def test_a_host_may_have_the_name_of_any_step() -> None:
+    cluster = site(load_balancers=2, servers=3, workers={"a": 2})
+    plain = run_program(cluster, healthy(cluster))
+    renamed = deepcopy(cluster)
+    names_of = {"workers": "gpu-1-removal", "servers": "nodes", "load_balancers": "lb-1-packages"}
+    for group, name in names_of.items():
+        renamed["hosts"][group][1]["name"] = name
+    done = performed(renamed)
+    assert len(done.resources) == len(plain.resources)
+    hosts = {each["name"] for group in names_of for each in renamed["hosts"][group]}
+    assert {names.host_of(name) for name in names.installations([r.name for r in done.custom])} == hosts
+
+
+TWO = """
+import json
+from pathlib import Path
+
+import pulumi
+
+from busbar.components.cluster import Cluster
+
+FOLDER = Path(__file__).resolve().parent
+
+
+async def main() -> None:
+    for name in ("east", "west"):
+        config = json.loads((FOLDER / f"{name}.json").read_text())
+        cluster = Cluster(name, data=config, secrets={}, project=FOLDER)
+        cluster.check_at_the_end()
+        pulumi.export(name, cluster.outputs["cluster_id"])
+        await cluster.finish()
+
+
+pulumi.run(main)
+"""
+
+
+def test_two_clusters_fit_into_one_program(tmp_path: Path) -> None:
+    (tmp_path / "__main__.py").write_text(TWO)
+    cluster = site(servers=3, workers={"a": 2}, **all_operators(enabled=True))
+    for name in ("east", "west"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({**cluster, "name": name}))
+    done = run_program(cluster, healthy(cluster), program=tmp_path / "__main__.py", project="mine")
+    assert done.error is None
+    made = [each.name for each in done.resources.values() if each.type != "pulumi:pulumi:Stack"]
+    assert [name for name in made if not name.startswith(("east", "west"))] == []
+    east = sorted(name.removeprefix("east") for name in made if name.startswith("east"))
+    assert east == sorted(name.removeprefix("west") for name in made if name.startswith("west"))
+    assert done.outputs["east"] != done.outputs["west"]
+    assert len(done.of_type("kubernetes:helm.sh/v3:Release")) == 6

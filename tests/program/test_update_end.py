@@ -42,9 +42,7 @@ def test_a_preview_asks_the_cluster_for_nothing(monkeypatch: pytest.MonkeyPatch)
 def test_objects_of_a_fixed_name_are_deleted_before_they_are_replaced() -> None:
     """The provider adopts an object that exists: made first, the new one would be the former one."""
     done = run()
-    named = [
-        each for each in done.custom if "metadata" in each.inputs and each.inputs["metadata"].get("name")
-    ]
+    named = [each for each in done.custom if each.inputs.get("metadata", {}).get("name")]
     assert named
     assert [each.name for each in named if not each.request.deleteBeforeReplace] == []
 

@@ -1,4 +1,4 @@
-"""`validation.when_busy` in the whole program: what the engine is asked for, and what it leaves as it is."""
+"""`validation.when_busy` and `pools.NAME.validation` in the whole program: what changes with them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,10 @@ def job(run: Run) -> Mapping[str, Any]:
     return run.named("busbar-nccl-h100-job").inputs
 
 
+def collect(run: Run) -> Any:
+    return run.named("busbar-nccl-h100-collect").raw
+
+
 def policy(run: Run) -> Any:
     return json.loads(job(run)["metadata"]["annotations"].get(POLICY, "null"))
 
@@ -57,16 +61,15 @@ def test_another_policy_measures_nothing_again(when_busy: str) -> None:
     default, changed = update(), update(when_busy=when_busy)
     assert job(changed)["metadata"]["name"] == job(default)["metadata"]["name"]
     assert job(changed)["spec"] == job(default)["spec"]
-    assert changed.named("busbar-nccl-h100-collect").raw == default.named("busbar-nccl-h100-collect").raw
+    assert collect(changed) == collect(default)
 
 
 @pytest.mark.parametrize("quarantine", [(), ("gpu-2",)])
 def test_a_written_default_and_an_omitted_key_are_the_same_program(quarantine: tuple[str, ...]) -> None:
     omitted, written = update(3, quarantine=quarantine), update(3, quarantine=quarantine, when_busy="fail")
     assert policy(written) == policy(omitted) == (KEEP if quarantine else None)
-    assert {name: each.raw for name, each in written.resources.items()} == {
-        name: each.raw for name, each in omitted.resources.items()
-    }
+    first, second = ({urn: each.raw for urn, each in run.resources.items()} for run in (omitted, written))
+    assert first == second
 
 
 def test_a_quarantine_keeps_the_verdict_of_a_busy_pool() -> None:
@@ -99,3 +102,23 @@ def test_one_more_worker_in_a_small_pool_fails_the_gate_until_it_is_measured() -
     found = ClusterOutputs.from_dict(run.outputs)
     assert found.pools["h100"].workers == ("gpu-1", "gpu-2")
     assert found.nccl["h100"].stale is not None and "not measured: gpu-3" in found.nccl["h100"].stale
+
+
+def two_pools(**own: Any) -> Run:
+    """Of which `other` has a validation of its own."""
+    cluster = site(workers={"h100": 2, "other": 2})
+    cluster["pools"]["other"] |= {"validation": own} if own else {}
+    return run_program(cluster, healthy(cluster))
+
+
+def test_a_pool_is_measured_with_its_own_image_and_the_others_are_not_measured_again() -> None:
+    same, changed = two_pools(), two_pools(image="example.com/nccl:1")
+    assert "example.com/nccl:1" in json.dumps(changed.named("busbar-nccl-other-job").inputs)
+    assert (job(changed), collect(changed)) == (job(same), collect(same))
+
+
+def test_another_tolerance_of_a_pool_judges_its_log_again_and_changes_nothing_else() -> None:
+    same, changed = two_pools(), two_pools(tolerance=0.3)
+    assert changed.named("busbar-nccl-other-job").inputs == same.named("busbar-nccl-other-job").inputs
+    differ = [name for name, each in changed.resources.items() if each.raw != same.resources[name].raw]
+    assert [name.rpartition("::")[2] for name in differ] == ["busbar-nccl-other-collect"]
