@@ -19,14 +19,11 @@ from tests.support.measured import outputs
 
 pytestmark = pytest.mark.usefixtures("stack_dev")
 
+RELEASE = "kubernetes:helm.sh/v3:Release"
 RESOURCES: list[dict[str, Any]] = [
     {"urn": "urn::a", "type": "pulumi:pulumi:StackReference", "id": "o/busbar/site"},
     {"urn": "urn::cluster-id", "type": "pulumi:index:Stash", "inputs": {"input": {"id": "11"}}},
-    {
-        "urn": "urn::b",
-        "type": "kubernetes:helm.sh/v3:Release",
-        "inputs": {"namespace": "slurm", "name": "slurm"},
-    },
+    {"urn": "urn::b", "type": RELEASE, "inputs": {"namespace": "slurm", "name": "slurm"}},
 ]
 OUTPUTS = {**outputs(), "cluster_id": "11", "kubeconfig": "text"}
 PATCHED = Difference("/x", {}, "NodeSet slurm/lab: spec.replicas is 1, expected 2")
@@ -70,9 +67,8 @@ def rows(
 
     state = json.dumps({"deployment": {"resources": resources}})
     monkeypatch.setattr(charts, "read_state", lambda *_: state)
-    monkeypatch.setattr(
-        charts, "read_outputs", lambda *_: json.dumps({**OUTPUTS, **change, "cluster_id": cluster})
-    )
+    outputs = json.dumps({**OUTPUTS, **change, "cluster_id": cluster})
+    monkeypatch.setattr(charts, "read_outputs", lambda *_: outputs)
     monkeypatch.setattr(charts, "RestApi", lambda _: object())
     monkeypatch.setattr(charts, "statuses", lambda _: {("slurm", "slurm"): status})
     monkeypatch.setattr(drift, "differences", compared)
@@ -83,11 +79,8 @@ def rows(
 def test_a_changed_object_is_converged_and_what_fails_has_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     fixes, found = rows(monkeypatch, PATCHED, REFUSED)
     assert found == [("cluster", PATCHED.what), ("cluster", REFUSED.what), ("worker-1", "no node of Slurm")]
-    assert fixes == [
-        "busbar up dev --converge cluster",
-        "cluster: repair what the API server names",
-        "worker-1: repair it",
-    ]
+    repairs = ["cluster: repair what the API server names", "worker-1: repair it"]
+    assert fixes == ["busbar up dev --converge cluster", *repairs]
 
 
 def test_a_release_that_is_not_deployed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +100,8 @@ def test_without_an_answer_nothing_is_verified(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_stack_without_releases_or_cluster_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rows(monkeypatch, resources=[]) == (
-        ["cluster: busbar up dev"],
-        [("cluster", "this stack has installed nothing")],
-    )
+    nothing = (["cluster: busbar up dev"], [("cluster", "this stack has installed nothing")])
+    assert rows(monkeypatch, resources=[]) == nothing
     fixes, [(_, what)] = rows(monkeypatch, cluster="12")
     assert what == "o/busbar/site has another cluster now; 11, on which this stack was, is gone"
     assert fixes == ["cluster: busbar destroy dev"]

@@ -1,4 +1,4 @@
-"""What all commands have in common: arguments, help, errors, completion."""
+"""What all commands have in common: arguments, help, errors and their exit codes, completion."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ import typer
 from busbar.capability import capabilities
 from busbar.cli import main as cli
 from busbar.cli.ending import end
+from busbar.cli.engine import ENGINE_COMMANDS
 from busbar.cli.main import build
 from busbar.cli.operation import confirm
 from busbar.config.stackfile import EXAMPLE
+from busbar.exits import Failed, Misuse
+from busbar.kube.client import ApiError
 from tests.support.cli import busbar
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -114,7 +117,7 @@ def test_an_invalid_stack_file_of_any_project_is_bad_usage_and_no_failed_fabric(
 
 @pytest.mark.parametrize("command", ["check-config", "preview"])
 @pytest.mark.parametrize(("project", "other"), [("busbar-slurm", "busbar"), ("busbar", "busbar-training")])
-def test_a_stack_file_in_the_folder_of_another_project_is_named_as_such(
+def test_a_stack_file_of_another_project_is_named(
     run: Run, command: str, project: str, other: str, tmp_path: Path
 ) -> None:
     folder = ROOT / other.replace("busbar-", "stacks/").removeprefix("busbar")
@@ -176,8 +179,7 @@ def test_without_arguments_the_help_is_shown(run: Run) -> None:
     ("line", "found"),
     [
         ("busbar pre", ["preview", "preflight"]),
-        ("busbar up d", ["dev"]),
-        ("busbar check-config -C examples/consumer ", ["dev"]),
+        *((line, ["dev"]) for line in ("busbar up d", "busbar check-config -C examples/consumer ")),
     ],
 )
 def test_a_shell_completes_commands_and_stacks(run: Run, line: str, found: list[str]) -> None:
@@ -195,9 +197,8 @@ REFUSED = "error: no changes made: the command asks before it changes anything"
     [(False, True, 64, REFUSED), (True, False, 1, "no changes made\n")],
 )
 def test_without_a_yes_nothing_is_changed(
-    terminal: bool, answer: bool, code: int, said: str, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    terminal: bool, answer: bool, code: int, said: str, monkeypatch: Any, capsys: Any
+) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
     monkeypatch.setattr(typer, "confirm", lambda _: answer)
     with pytest.raises(typer.Exit) as ended:
@@ -226,8 +227,98 @@ def test_ctrl_c_at_a_question_is_an_interruption_and_no_error_of_busbar(
         (errno.EACCES, "Permission denied. Fix: give your user access to it"),
     ],
 )
-def test_a_full_disk_and_a_file_of_another_user_are_no_errors_of_busbar(
-    number: int, says: str, capsys: pytest.CaptureFixture[str]
+def test_a_full_disk_and_a_file_of_others_are_no_errors_of_busbar(
+    number: int, says: str, capsys: Any
 ) -> None:
     assert end(OSError(number, os.strerror(number), "Pulumi.prod.yaml")) == 1
     assert capsys.readouterr().err.startswith(f"error: Pulumi.prod.yaml: {says}")
+
+
+# What is called first by commands that have no stack, and their arguments.
+FIRST: dict[str, tuple[str, tuple[str, ...]]] = {
+    "docs": ("busbar.capability.capabilities", ("hosts",)),
+    "init": ("busbar.release.requirements", ("dir",)),
+    "schema": ("busbar.config.stackfile.project_folder", ()),
+    "nccl run": ("busbar.kube.client.connect", ()),
+    "nccl clean": ("busbar.kube.client.connect", ()),
+    "nccl check": ("busbar.judge.nccl.read_file", ("log",)),
+    "nccl profiles": ("busbar.judge.nccl.expected.profiles.names", ()),
+    "training check": ("pathlib.Path.read_bytes", (__file__, "--verdict", __file__)),
+    "accept criteria": ("json.dumps", ()),
+    "accept sign": ("os.walk", (".", "--key", "key")),
+    "accept verify": ("os.walk", (".",)),
+}
+MORE = {**{word: (value,) for word, value in NEEDED.items()}, "up": ("--yes",), "destroy": ("--yes",)}
+SHOWN_WORDS = [" ".join(words) for words in SHOWN]
+ALL = [*SHOWN_WORDS, *ENGINE_COMMANDS]
+A_STEP = next((each.name, step) for each in capabilities() for step in each.steps)
+TEXT = "the API says no"
+UNKNOWN = ApiError("GET /x", 503, TEXT)
+
+
+def is_asking(words: str) -> bool:
+    """Whether it gives an answer, which may be missing: no other command has exit code 2."""
+    return words not in cli.CHANGES and words not in ENGINE_COMMANDS
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    """Run a command whose first step raises an error; the exit code, and stderr."""
+    monkeypatch.setattr(cli, "build", lambda _: APP)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar\n")
+
+    def run(words: str, error: BaseException) -> tuple[Any, str]:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise error
+
+        on_a_stack = ("busbar.config.stackfile.find", ("prod", *MORE.get(words, ())))
+        first, arguments = FIRST.get(words, on_a_stack)
+        if words in ENGINE_COMMANDS:
+            first, arguments = "busbar.cli.engine.request", A_STEP if words == "step" else ()
+        monkeypatch.setattr(first, fails)
+        monkeypatch.setattr(sys, "argv", ["busbar", *words.split(), *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, capsys.readouterr().err
+
+    return run
+
+
+Ended = Callable[[str, BaseException], tuple[Any, str]]
+
+
+@pytest.mark.parametrize("words", ALL)
+@pytest.mark.parametrize(
+    ("error", "code", "last"),
+    [
+        (Failed(TEXT), 1, f"error: {TEXT}"),
+        (UNKNOWN, 2, f"error: no verdict: {UNKNOWN}"),
+        (Misuse(TEXT), 64, f"error: {TEXT}"),
+        (RuntimeError(TEXT), 70, "error: internal: "),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+    ],
+    ids=["bad or not done", "not known", "usage", "defect", "interruption"],
+)
+def test_each_kind_of_error_has_one_exit_code_and_prefix_in_all_commands(
+    ended: Ended, words: str, error: BaseException, code: int, last: str
+) -> None:
+    if error is UNKNOWN and not is_asking(words):
+        code, last = 1, f"error: {UNKNOWN}"  # what acts has failed
+    found, said = ended(words, error)
+    assert (found, said.splitlines()[-1][: len(last)]) == (code, last)
+    assert code != 70 or f"RuntimeError: {TEXT}\n" in said, "a defect has its traceback"
+
+
+@pytest.mark.parametrize("words", ["drain", "nccl clean", "uncordon"])
+def test_what_may_have_changed_something_does_not_deny_it(ended: Ended, words: str) -> None:
+    assert "no changes made" not in ended(words, KeyboardInterrupt())[1]
+
+
+def test_no_command_that_the_engine_runs_is_shown() -> None:
+    assert ENGINE_COMMANDS and not set(ENGINE_COMMANDS) & set(SHOWN_WORDS)
+    for words in ENGINE_COMMANDS:
+        command: Any = APP
+        for word in words.split():
+            command = command.commands[word]
+        assert command.hidden or command.name

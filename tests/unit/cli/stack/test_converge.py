@@ -20,12 +20,8 @@ from tests.support.clusters import site, stack_file
 
 NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
 PREFLIGHT = "busbar-preflight-hosts"
-HOSTS = (
-    "busbar-control-plane@s-1",
-    "busbar-load-balancer@lb-1",
-    "busbar-nfs-server@lb-1",
-    "busbar-worker@w-1",
-)
+INSTALLED = ("control-plane@s-1", "load-balancer@lb-1", "nfs-server@lb-1", "worker@w-1")
+HOSTS = tuple(f"busbar-{each}" for each in INSTALLED)
 STALE = "busbar-control-plane-stale-nodes"
 NAMES = (PREFLIGHT, *NODES, *HOSTS, *map(removal_of, HOSTS), STALE)
 WAITS = ("busbar-gpu-operator-gpus", "busbar-network-operator-hcas")
@@ -98,9 +94,7 @@ def test_an_unknown_host_is_bad_usage_and_the_known_ones_are_named() -> None:
         to_apply_again(Snapshot((), ()), ["w-1"])
 
 
-def test_a_host_that_no_update_has_reached_yet_is_no_bad_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_no_update_has_reached_yet_is_no_bad_usage(tmp_path: Path) -> None:
     """`busbar verify` names it beside others after a first update that failed; this one installs it."""
     kept: Any = SimpleNamespace(say=[].append, target=Target(tmp_path, "dev"))
     stack_file(tmp_path, site(servers=1, workers={"h100": 2}), "dev")
@@ -118,9 +112,7 @@ def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path
         "      compute: [{name: gpu-1, quarantine: no power}, {name: gpu-2}]\n  tiny:word: two\n"
     )
     assert stackfile.quarantined(path) == {"gpu-1"}
-    path.write_text(
-        "config:\n  busbar:cluster:\n    hosts_from: {file: hosts.json, quarantine: {gpu-3: no power}}\n"
-    )
+    path.write_text("config: {busbar:cluster: {hosts_from: {file: x, quarantine: {gpu-3: no power}}}}\n")
     assert stackfile.quarantined(path) == {"gpu-3"}
     path.write_text("encryptionsalt: v1:abc\n")  # the engine's, of a program without configuration
     assert stackfile.quarantined(path) == set()

@@ -15,8 +15,8 @@ from busbar.cli.stack import Target, copies
 from busbar.cli.stack.copies import KEPT, Header, Place, header_of, packed, read, refuse
 from busbar.cli.stack.engine import Snapshot, snapshot
 from busbar.exits import Failed
-from busbar.hosts import inventory
 from busbar.names import token
+from tests.support.ssh_hosts import at
 from tests.unit.hosts.recorded import Host
 
 ROOT = {"type": "pulumi:pulumi:Stack"}
@@ -30,10 +30,8 @@ NAMESPACE = {"type": "kubernetes:core/v1:Namespace", "custom": True}
 
 
 def state(*resources: dict[str, Any]) -> Snapshot:
-    found = [
-        {**each, "urn": f"urn:pulumi:prod::busbar::{each['type']}::{each.get('name', 'x')}"}
-        for each in resources
-    ]
+    urns = [f"urn:pulumi:prod::busbar::{each['type']}::{each.get('name', 'x')}" for each in resources]
+    found = [{**each, "urn": urn} for each, urn in zip(resources, urns, strict=True)]
     text = json.dumps({"deployment": {"resources": found}})
     command = SimpleNamespace(run=lambda *_: auto.CommandResult(stdout=text, stderr="", code=0))
     workspace = SimpleNamespace(work_dir=".", env_vars={}, pulumi_command=command)
@@ -60,9 +58,7 @@ def test_a_state_that_is_kept_is_not_compressed_again(session: Any, monkeypatch:
     assert read(kept.read_text())[1] == first.text
 
 
-SERVER = inventory.Host(
-    name="server-1", address="192.0.2.11", port=22, user="root", host_key="x", role="server"
-)
+SERVER = at(22, "server-1", "server")
 MARK = "role=server\nowner=busbar/prod/busbar-control-plane@server-1\ninstall_id=0123456789abcdef\n"
 
 

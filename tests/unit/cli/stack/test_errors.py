@@ -14,58 +14,43 @@ from busbar.finding import STACK_SHOWN
 pytestmark = pytest.mark.usefixtures("stack_dev")
 
 
-@pytest.mark.parametrize(
-    ("stderr", "fix"),
-    [
-        (
-            "error: unable to create ssh client: dial tcp 10.0.0.21:22: connect: no route to host",
-            "take it out of hosts",
-        ),
-        ("worker-w-2: ssh: rejected: connect failed (No route to host)", "take it out of hosts"),
-        ("error: ssh: handshake failed: ssh: host key mismatch", "busbar preflight dev"),
-        ("error: configured Kubernetes cluster is unreachable", "busbar verify dev"),
-        (
-            'error: gpu-operator-release: ClusterRole "gpu-operator" in namespace "" exists and cannot be '
-            "imported into the current release: invalid ownership metadata; annotation validation error: key "
-            '"meta.helm.sh/release-namespace" must equal "gpu-operator": current value is "nvidia"',
-            "set enabled: false of its chart",
-        ),
-        (
-            'error: gpu-operator-release: "gpu-operator" has no deployed releases',
-            "busbar up dev --converge cluster",
-        ),
-        (
-            'error: jobs.batch is forbidden: unable to create new content in namespace "jobs" because it is '
-            "being terminated",
-            "busbar up dev --converge cluster",
-        ),
-    ],
-    ids=["dead", "dead behind a bastion", "key", "no cluster", "of others", "uninstalled", "namespace"],
+DIALLED, CONVERGE = "take it out of hosts", "busbar up dev --converge cluster"
+OF_OTHERS = (
+    'gpu-operator-release: ClusterRole "gpu-operator" in namespace "" exists and cannot be imported into the '
+    "current release: invalid ownership metadata"
 )
-def test_a_known_error_of_the_engine_is_shown_with_its_fix(stderr: str, fix: str) -> None:
-    (reason,) = reasons([], stderr)
-    assert reason == stderr.removeprefix("error: ")
-    (found,) = fixes([reason])
+ENDING = (
+    'jobs.batch is forbidden: unable to create new content in namespace "jobs" because it is being terminated'
+)
+KNOWN = {
+    "dead": ("unable to create ssh client: dial tcp 10.0.0.21:22: connect: no route to host", DIALLED),
+    "dead behind a bastion": ("w-2: ssh: rejected: connect failed (No route to host)", DIALLED),
+    "key": ("ssh: handshake failed: ssh: host key mismatch", "busbar preflight dev"),
+    "no cluster": ("configured Kubernetes cluster is unreachable", "busbar verify dev"),
+    "of others": (OF_OTHERS, "set enabled: false of its chart"),
+    "uninstalled": ('gpu-operator-release: "gpu-operator" has no deployed releases', CONVERGE),
+    "namespace": (ENDING, CONVERGE),
+}
+
+
+@pytest.mark.parametrize(("error", "fix"), KNOWN.values(), ids=KNOWN)
+def test_a_known_error_of_the_engine_is_shown_with_its_fix(error: str, fix: str) -> None:
+    assert reasons([], f"error: {error}") == [error]
+    (found,) = fixes([error])
     assert fix in found
 
 
 def test_a_cluster_that_is_not_reached_is_not_to_be_dropped_from_the_state() -> None:
-    raw = (
-        "busbar-nccl-namespace: failed to read resource state due to unreachable cluster. If the cluster was "
-        "deleted, you can remove this resource from Pulumi state by rerunning the operation with the "
-        'PULUMI_K8S_DELETE_UNREACHABLE environment variable set to "true"'
-    )
     short = "busbar-nccl-namespace: failed to read resource state due to unreachable cluster"
-    assert reasons([raw], "") == [short]
+    advice = "If the cluster was deleted, you can remove this resource from Pulumi state by rerunning"
+    assert reasons([f"{short}. {advice}"], "") == [short]
     assert fixes([short]) == ["see what does not run: busbar verify dev"]
 
 
-NO_ROUTE = "dial tcp 10.0.0.22:22: connect: no route to host"
-
-
 def test_a_host_that_cannot_be_dialled_is_named_instead_of_the_raw_error() -> None:
-    [reason] = reasons([f"worker-w-2: after 3 failed attempts: {NO_ROUTE}\n"], "")
-    assert reason == f"worker-w-2: is not responding ({NO_ROUTE}); no changes made there"
+    why = "dial tcp 10.0.0.22:22: connect: no route to host"
+    [reason] = reasons([f"worker-w-2: after 3 failed attempts: {why}\n"], "")
+    assert reason == f"worker-w-2: is not responding ({why}); no changes made there"
     assert "take it out of hosts" in fixes([reason])[0]
 
 
@@ -96,11 +81,9 @@ def test_the_fix_of_a_script_is_typed_as_it_stands(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_connection_that_ended_while_a_script_ran_is_said() -> None:
-    raw = f"worker-w-2: wait: remote command exited without exit status or exit signal: {COMMAND}\n"
-    assert reasons([raw], "") == [
-        "worker-w-2: the SSH connection ended while its script ran (wait: remote command exited without "
-        "exit status or exit signal)"
-    ]
+    why = "wait: remote command exited without exit status or exit signal"
+    said = f"worker-w-2: the SSH connection ended while its script ran ({why})"
+    assert reasons([f"worker-w-2: {why}: {COMMAND}\n"], "") == [said]
 
 
 @pytest.mark.parametrize(

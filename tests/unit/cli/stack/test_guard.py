@@ -94,10 +94,14 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path, monkeypatch)
 
 
-def test_a_cluster_with_jobs_is_not_destroyed(made: Site) -> None:
+def test_a_cluster_with_jobs_is_not_destroyed_also_if_they_start_after_the_first_question(made: Site) -> None:
+    found = made.cluster()
+    found.check()
     made.workloads = [LLAMA]
-    with pytest.raises(Failed, match=rf"MPIJob ml/llama; nothing was removed\. Fix: .*{SWITCH}"):
-        made.cluster().check()
+    for ends in (False, True):
+        with pytest.raises(Failed, match=rf"MPIJob ml/llama; nothing was removed\. Fix: .*{SWITCH}"):
+            found.check(ends=ends)
+    assert made.ended == []
 
 
 def test_with_the_switch_jobs_are_ended_after_the_answer_and_not_before(made: Site) -> None:
@@ -109,25 +113,14 @@ def test_with_the_switch_jobs_are_ended_after_the_answer_and_not_before(made: Si
     assert made.ended == ["llama"]
 
 
-def test_a_job_that_has_started_since_the_first_question_is_named(made: Site) -> None:
-    found = made.cluster()
-    found.check()
-    made.workloads = [LLAMA]
-    with pytest.raises(Failed, match="ml/llama"):
-        found.check(ends=True)
-
-
 def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(made: Site) -> None:
     made.owners = {"slinky": "busbar-slurm_k8s/dev", "slurm": "busbar-slurm_k8s/dev", "gpu": "busbar/prod"}
     names = [("slinky", "slurm-operator"), ("slurm", "slurm"), ("gpu", "gpu-operator"), ("site", "grafana")]
     made.releases = dict.fromkeys(names, "deployed")
     found = made.cluster(removal={"cancel_jobs": True})
-    with pytest.raises(Failed) as refused:
+    folder = "Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
+    with pytest.raises(Failed, match=f"slurm-operator, slurm of busbar-slurm_k8s/dev. {folder}$"):
         found.check()
-    assert str(refused.value).splitlines()[1:] == [
-        "slurm-operator, slurm of busbar-slurm_k8s/dev. "
-        "Fix: `busbar destroy dev` in the folder of busbar-slurm_k8s"
-    ]
 
 
 def namespace(name: str) -> dict[str, Any]:
@@ -152,16 +145,12 @@ def test_pods_of_the_cluster_s_own_stack_are_no_jobs(made: Site) -> None:
 
 @pytest.mark.parametrize(
     ("step", "error", "says"),
-    [
-        ("connect", UnknownState("connection refused"), "connection refused"),
-        ("workloads", SILENT, "timed out after 30 s"),
-    ],
+    [("connect", UnknownState("refused"), "refused"), ("workloads", SILENT, "timed out after 30 s")],
     ids=["no API", "no quorum"],
 )
 def test_a_cluster_whose_api_is_gone_can_be_destroyed(
-    made: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    step: str, error: Exception, says: str,
-) -> None:  # fmt: skip
+    made: Site, monkeypatch: Any, capsys: Any, step: str, error: Exception, says: str
+) -> None:
     monkeypatch.setattr(guard, step, raising(error))
     replace(made.cluster(), clock=Clock()).check()
     warning = f"warning: nothing runs without an API, and it is not responding: {says}"
@@ -184,12 +173,8 @@ def test_an_api_that_loses_a_server_is_asked_again(made: Site, monkeypatch: pyte
 
 def test_a_stack_asks_for_jobs_in_its_namespaces_and_for_those_of_its_kinds(made: Site) -> None:
     made.owners = {"training": "busbar-training/prod", "slurm": "busbar-slurm_k8s/prod"}
-    made.workloads = [
-        workload("training", "own", "Pod"),
-        workload("ml", "of-trainer", "TrainJob"),
-        workload("ml", "other"),
-        workload("slurm", "pod", "Pod"),
-    ]
+    made.workloads = [workload("training", "own", "Pod"), workload("ml", "of-trainer", "TrainJob")]
+    made.workloads += [workload("ml", "other"), workload("slurm", "pod", "Pod")]
     with pytest.raises(Failed, match="pending: Pod training/own, TrainJob ml/of-trainer; nothing"):
         made.consumer().check()
 
@@ -252,11 +237,9 @@ def test_servers_that_are_all_replaced_at_once_are_refused(tmp_path: Path) -> No
     """They would begin another cluster, and the removal of the last former one would delete the data."""
     for former in ((), ("server-3",), ("server-1", "old-2", "old-3")):
         replace_servers(tmp_path, *former)
-    with pytest.raises(
-        Failed, match=r"^no changes made: no server of the cluster stays \(old-1, old-2\)"
-    ) as told:
+    told = r"^no changes made: no server of the cluster stays \(old-1, old-2\).* Fix: replace them one after"
+    with pytest.raises(Failed, match=told):
         replace_servers(tmp_path, "old-1", "old-2")
-    assert "Fix: replace them one after the other; if all are lost, " in str(told.value)
 
 
 def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> None:

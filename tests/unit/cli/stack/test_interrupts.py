@@ -25,9 +25,8 @@ for count in range(1, 100):
 
 
 def _child(ends_at: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(ends_at)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = [sys.executable, "-c", CHILD, str(ends_at)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def _signalled(times: int, ends_at: int, number: int) -> tuple[int, list[str]]:
@@ -53,7 +52,7 @@ def _signalled(times: int, ends_at: int, number: int) -> tuple[int, list[str]]:
         (signal.SIGHUP, 1, 1, 1, [GRACEFUL]),
     ],
 )
-def test_the_engine_ends_gracefully_then_where_it_is_and_then_is_killed(
+def test_the_engine_ends_gracefully_and_then_is_killed(
     number: int, times: int, ends_at: int, code: int, said: list[str]
 ) -> None:
     assert _signalled(times, ends_at, number) == (code, said)

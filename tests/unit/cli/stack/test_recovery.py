@@ -1,17 +1,21 @@
-"""Locks and pending steps that a killed update leaves behind."""
+"""Locks, pending steps and damaged files that a killed update leaves behind."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 
+from busbar.cli.stack import recovery
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.recovery import forget_completed, interrupted_steps, without_stale_lock
+from busbar.cli.stack.recovery import StateFiles, forget_completed, interrupted_steps, without_stale_lock
 
 ROOT = "urn:pulumi:dev::busbar::pulumi:pulumi:Stack::busbar-dev"
 HOST = "urn:pulumi:dev::busbar::command:remote:Command::server-1"
@@ -93,33 +97,91 @@ def test_only_the_warning_of_pending_steps_names_steps() -> None:
     assert interrupted_steps(f"no fabric\n  * {HOST}, interrupted while creating") == ()
 
 
-class Refreshed:
-    """A stack that notes which refresh was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, object]] = []
-
-    def refresh(self, **options: object) -> None:
-        self.asked.append(options)
+NOT_COMPLETED = {
+    "never made": Snapshot((ROOT,), ((HOST, "creating"),)),
+    "a deletion": Snapshot((ROOT, HOST), ((HOST, "deleting"),)),
+    "nothing pending": Snapshot((ROOT, HOST), ()),
+}
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        Snapshot((ROOT,), ((HOST, "creating"),)),
-        Snapshot((ROOT, HOST), ((HOST, "deleting"),)),
-        Snapshot((ROOT, HOST), ()),
-    ],
-    ids=["never made", "a deletion", "nothing pending"],
-)
+def refreshed(state: Snapshot) -> list[Any]:
+    """Which refreshes of a stack with this state are asked for."""
+    asked: list[Any] = []
+    forget_completed(SimpleNamespace(refresh=lambda **options: asked.append(options)), state)  # type: ignore[arg-type]
+    return asked
+
+
+@pytest.mark.parametrize("state", NOT_COMPLETED.values(), ids=NOT_COMPLETED)
 def test_the_record_of_a_step_that_was_not_completed_stays(state: Snapshot) -> None:
-    stack = Refreshed()
-    forget_completed(stack, state)  # type: ignore[arg-type]
-    assert stack.asked == []
+    assert refreshed(state) == []
 
 
 def test_completed_records_are_dropped_without_touching_any_resource() -> None:
-    stack = Refreshed()
-    forget_completed(stack, Snapshot((ROOT, HOST), ((HOST, "creating"),)))  # type: ignore[arg-type]
-    [asked] = stack.asked
+    [asked] = refreshed(Snapshot((ROOT, HOST), ((HOST, "creating"),)))
     assert asked["clear_pending_creates"] is True and asked["target"] == [ROOT]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateFiles:
+    monkeypatch.setattr(recovery, "SETTLE_SECONDS", 0)
+    for name in ("locks/organization/busbar/dev", "stacks/busbar", "backups/busbar/dev"):
+        (tmp_path / ".pulumi" / name).mkdir(parents=True)
+    return StateFiles(tmp_path / ".pulumi", "busbar", "dev")
+
+
+def _write(files: StateFiles, path: str, text: str, age: int = 0) -> Path:
+    made = files.folder / path
+    made.write_text(text)
+    os.utime(made, (1e9 - age, 1e9 - age))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [
+        ("file:///srv/state", "/srv/state/.pulumi"),
+        ("file://~/state", "/home/me/state/.pulumi"),
+        ("file://./state", "/cwd/state/.pulumi"),
+        ("file:///a%20b?x=1", "/a b/.pulumi"),
+        *((other, None) for other in ("https://api.pulumi.com", "s3://bucket/state")),
+    ],
+)
+def test_only_a_file_backend_has_a_folder(
+    url: str, folder: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    found = recovery.folder_of(url, Path("/cwd"))
+    assert (found and str(found)) == folder
+
+
+@pytest.mark.parametrize("text", ["", '{"pid": 7}'])
+def test_a_lock_in_writing_stays(files: StateFiles, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = _write(files, "locks/organization/busbar/dev/1.json.2.tmp", "")
+    # Another writer, between the two looks.
+    monkeypatch.setattr("time.sleep", lambda _: _write(files, str(lock), text, age=1))
+    assert files.remove_empty_locks() == []
+    assert lock.exists()
+
+
+def test_a_lock_with_a_holder_stays_and_an_empty_one_beside_it_goes(files: StateFiles) -> None:
+    held = _write(files, "locks/organization/busbar/dev/1.json", '{"pid": 7}')
+    empty = _write(files, "locks/organization/busbar/dev/2.json", "")
+    assert files.remove_empty_locks() == [empty]
+    assert held.exists()
+
+
+def test_the_newest_backup_that_can_be_read_is_named(files: StateFiles) -> None:
+    _write(files, "stacks/busbar/dev.json", "")
+    _write(files, "stacks/busbar/dev.json.bak", '{"checkpoint"', age=1)
+    _write(files, "backups/busbar/dev/dev.1.json", "{}", age=3)
+    newest = _write(files, "backups/busbar/dev/dev.2.json", "{}", age=2)
+    fix = files.repair()
+    assert fix is not None and f" {newest} " in fix
+
+
+def test_without_a_backup_the_fix_is_a_page_and_a_whole_state_has_none(files: StateFiles) -> None:
+    _write(files, "stacks/busbar/dev.json", "")
+    fix = files.repair()
+    assert fix is not None and "busbar docs sites 'A lost state file'" in fix
+    _write(files, "stacks/busbar/dev.json", "{}")
+    assert files.repair() is None

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pulumi.automation.events import EngineEvent, ResOpFailedEvent, StepEventMetadata
@@ -125,6 +126,9 @@ def test_the_reason_of_a_failed_program_is_its_own_message() -> None:
     assert reasons(rows.errors, "") == ["NCCL validation failed for cluster dev:\n  - busbw: 1 GB/s"]
 
 
+POOL = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
+
+
 def _until(name: str, last: str, op: str = "", kind: str = "local") -> tuple[Rows, list[EngineEvent]]:
     """The rows of an event log until the step `last` has begun, and the other events."""
     found = _events(name, kind)
@@ -161,10 +165,9 @@ def test_a_note_of_a_host_script_is_a_row_and_no_other_output_there_is(text: str
 
 
 def test_a_step_is_unfinished_from_its_failure_until_it_has_ended() -> None:
-    pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
     failed, ended = _rows(_events("step_failed")), _rows(_events("created"))
-    assert failed.unfinished([f"{pool}::ninth"]) == {f"{pool}::second", f"{pool}::ninth"}
-    assert ended.unfinished([f"{pool}::second"]) == set()
+    assert failed.unfinished([f"{POOL}::ninth"]) == {f"{POOL}::second", f"{POOL}::ninth"}
+    assert ended.unfinished([f"{POOL}::second"]) == set()
 
 
 def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
@@ -172,30 +175,26 @@ def test_an_update_after_a_kill_says_in_one_line_where_it_continues() -> None:
     printed = _printed(rows)
     assert "an earlier update was interrupted at second; this one continues" in printed
     assert not any("AWS" in line for line in printed)
-    second = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command::second"
-    assert rows.resumes == ((second, "creating"),)
+    assert rows.resumes == ((f"{POOL}::second", "creating"),)
     assert rows.not_repeated == []
 
 
 @pytest.mark.parametrize(
     ("interrupted", "kind", "names"),
     [
-        ("first", "updating", []),
-        ("fourth", "updating", ["fourth"]),
-        ("fourth", "deleting", ["fourth"]),
-        ("fourth", "creating", []),
+        *((name, kind, []) for name, kind in (("first", "updating"), ("fourth", "creating"))),
+        *(("fourth", kind, ["fourth"]) for kind in ("updating", "deleting")),
     ],
 )
 def test_interrupted_changes_not_repeated_are_named(interrupted: str, kind: str, names: list[str]) -> None:
     rows = _rows(_events("created"))
-    pool = "urn:pulumi:dev::tiny::busbar:index:Pool$command:local:Command"
-    rows.resumes = ((f"{pool}::{interrupted}", kind),)
-    assert rows.not_repeated == [f"{pool}::{name}" for name in names]
+    rows.resumes = ((f"{POOL}::{interrupted}", kind),)
+    assert rows.not_repeated == [f"{POOL}::{name}" for name in names]
 
 
 @pytest.mark.parametrize(("op", "ends"), [("delete-replaced", 1), ("create", 0)])
-def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
-    op: str, ends: int, monkeypatch: pytest.MonkeyPatch
+def test_an_engine_that_hangs_after_a_failed_deletion_is_ended_once(
+    op: str, ends: int, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STUCK_SECONDS", 0)
@@ -221,20 +220,18 @@ def test_an_engine_that_does_not_go_on_after_a_failed_deletion_is_ended_once(
 
 
 @pytest.mark.parametrize(
-    ("log", "op", "name", "doing"),
-    [("created", "create", "second", "running"), ("replaced", "delete-replaced", "second", "deleting")],
+    ("log", "op", "doing"),
+    [("created", "create", "running"), ("replaced", "delete-replaced", "deleting")],
 )
-def test_a_long_step_is_named_with_what_it_does_and_how_long(
-    log: str, op: str, name: str, doing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows, _ = _until(log, name, op)
+def test_a_long_step_is_named_with_what_it_does(log: str, op: str, doing: str, monkeypatch: Any) -> None:
+    rows, _ = _until(log, "second", op)
     monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STILL_RUNNING_SECONDS", 0)
     with rows:
         deadline = time.monotonic() + 60
         while "…" not in (printed := _text(rows.console)):
             assert time.monotonic() < deadline, printed
-    assert re.search(rf"… {name} +{doing} +[0-9.]+ s", printed)
+    assert re.search(rf"… second +{doing} +[0-9.]+ s", printed)
 
 
 def test_a_plan_lists_what_is_replaced_and_deleted_first_with_the_reason() -> None:
@@ -264,9 +261,8 @@ def _planned(op: str, *, deleted: bool = False) -> EngineEvent:
     old = {"type": kind, "urn": urn, "id": "gpus", "parent": "", "provider": "", "custom": True}
     step = {"op": op, "urn": urn, "type": kind, "provider": "", "old": {**old, "delete": deleted}}
     metadata = {**step, "new": None, "keys": None, "logical": True, "diffs": None, "detailedDiff": None}
-    return EngineEvent.from_json(
-        {"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": metadata, "planning": True}}
-    )
+    event = {"metadata": metadata, "planning": True}
+    return EngineEvent.from_json({"sequence": 1, "timestamp": 1, "resourcePreEvent": event})
 
 
 @pytest.mark.parametrize(
@@ -279,11 +275,8 @@ def _planned(op: str, *, deleted: bool = False) -> EngineEvent:
     ],
 )
 def test_a_deletion_that_an_earlier_update_left_is_a_change_of_its_own(steps: list[str], counts: str) -> None:
-    made = {
-        "left": _planned("delete-replaced", deleted=True),
-        "delete": _planned("delete-replaced"),
-        "replace": _planned("replace"),
-    }
+    left = _planned("delete-replaced", deleted=True)
+    made = {"left": left, "delete": _planned("delete-replaced"), "replace": _planned("replace")}
     plan, _ = _plan([_planned("same"), *(made[step] for step in steps)])
     assert plan.counts() == counts
 

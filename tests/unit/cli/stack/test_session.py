@@ -1,7 +1,8 @@
-"""How an update ends, and what `busbar status` makes of the last one. With the engine: tests/engine."""
+"""How an update begins and ends, and what `busbar status` makes of it. With the engine: tests/engine."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 from datetime import datetime
 from pathlib import Path
@@ -13,17 +14,19 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
-from busbar.cli.stack import Options, Target, commands, report
+from busbar.cli.stack import Options, Target, commands, report, session
 from busbar.cli.stack.engine import Interrupts, Snapshot
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.exits import DONE, FAILED, Failed
 from busbar.names import removal_of
 from busbar.operations import removal
+from busbar.operations.lock import LockedError
+from tests.support.clusters import stack_file
 from tests.support.ssh_hosts import at
 
 
-def session(folder: Path, stderr: str, interrupts: int = 0, console: Console | None = None) -> Any:
+def begun(folder: Path, stderr: str, interrupts: int = 0, console: Console | None = None) -> Any:
     """A session of an update whose engine has printed this, after so many interrupts."""
     signals, engine = Interrupts(print), SimpleNamespace(stderr=stderr)
     signals.count = interrupts
@@ -42,7 +45,7 @@ def session(folder: Path, stderr: str, interrupts: int = 0, console: Console | N
 def test_an_update_that_ended_well_was_not_interrupted(
     interrupts: int, fails: bool, ends: object, tmp_path: Path
 ) -> None:
-    made = session(tmp_path, "gone", interrupts)
+    made = begun(tmp_path, "gone", interrupts)
     try:
         ended = made.update(SimpleNamespace(name="prod"), gone if fails else lambda **_: "made")[1:]
     except KeyboardInterrupt:
@@ -54,7 +57,7 @@ def test_an_update_that_ended_well_was_not_interrupted(
 def test_a_preview_that_was_interrupted_has_not_failed(interrupts: int, ends: str, tmp_path: Path) -> None:
     stack: Any = SimpleNamespace(preview=gone)
     try:
-        ended: Any = commands._preview(session(tmp_path, "gone", interrupts), stack, Options(), None)[1]
+        ended: Any = commands._preview(begun(tmp_path, "gone", interrupts), stack, Options(), None)[1]
     except auto.CommandError:
         ended = "interrupted"
     assert ended == ends
@@ -96,7 +99,7 @@ def test_the_record_of_an_interrupted_step_is_dropped_after_an_update_that_succe
 
 
 def test_a_step_that_broke_off_is_applied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, worker = session(tmp_path, ""), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
+    made, worker = begun(tmp_path, ""), "urn:pulumi:prod::busbar::x::busbar-worker@w-1"
     report.keep_failed_steps([worker], made.target.folder)
     asked: list[Any] = []
 
@@ -134,21 +137,18 @@ def test_an_upgrade_over_a_release_is_refused_before_the_engine_plans_anything(
 
 
 def test_a_host_that_was_not_cleaned_is_named_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    removal.write_record(
-        Target(tmp_path, "prod").folder, "busbar-worker@gpu-1", at(22, "gpu-1", "worker"), "no route"
-    )
+    folder, worker = Target(tmp_path, "prod").folder, at(22, "gpu-1", "worker")
+    removal.write_record(folder, "busbar-worker@gpu-1", worker, "no route")
     monkeypatch.setattr(commands, "snapshot", lambda _: Snapshot((STACK,), ()))
     assert "could not be cleaned: gpu-1 (no route" in after_up(tmp_path)[1]
 
 
-def after_up(
-    folder: Path, failure: str = "", resumes: tuple[tuple[str, str], ...] = (), refresh: Any = None
-) -> tuple[int, str]:
+def after_up(folder: Path, failure: str = "", resumes: Any = (), refresh: Any = None) -> tuple[int, str]:
     """How `busbar up` ends after an update without finished steps, and what it prints."""
     console, stack = Console(file=io.StringIO(), width=300), SimpleNamespace(refresh=refresh)
     rows, outputs = Rows(console), report.Outputs({}, frozenset())
     rows.resumes = resumes
-    made = session(folder, "gone", console=console)
+    made = begun(folder, "gone", console=console)
     code = commands._after_up(made, stack, rows, outputs, failure, Snapshot((), ()))  # type: ignore[arg-type]
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -176,3 +176,47 @@ def test_a_stack_is_good_if_its_last_update_ended_well_and_its_gate_passed(
     stack: Any = SimpleNamespace(history=lambda **_: entries, workspace=url, outputs=lambda: found)
     monkeypatch.setattr(report, "snapshot", lambda _: Snapshot((), pending))
     assert report.status(Console(file=io.StringIO()), stack, Target(tmp_path, "prod")) == code
+
+
+COMMAND = "busbar up prod"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    stack_file(tmp_path)
+    return Target(tmp_path, "organization/busbar/prod")
+
+
+def test_all_servers_are_locked_while_an_update_runs(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[Any] = []
+
+    @contextlib.contextmanager
+    def held(_: Any, servers: Any, command: str, *, on_all: bool) -> Any:
+        steps.append(([each.name for each in servers], command, on_all))
+        yield
+        steps.append("released")
+
+    monkeypatch.setattr(session, "held", held)
+    with session.operation_lock(target, COMMAND):
+        steps.append("updated")
+    assert steps == [(["server-1", "server-2", "server-3"], COMMAND, False), "updated", "released"]
+
+
+def test_an_update_beside_a_restore_does_not_start(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    def held(*_: Any, **__: Any) -> None:
+        raise LockedError("`busbar restore prod` changes the cluster")
+
+    monkeypatch.setattr(session, "held", held)
+    with (
+        pytest.raises(LockedError, match=r"^`busbar restore prod`") as refused,
+        session.operation_lock(target, COMMAND),
+    ):
+        pytest.fail("it ran")
+    assert refused.value.exit_code == FAILED
+
+
+def test_of_another_project_no_servers_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "held", lambda *_, **__: pytest.fail("locked"))
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {tiny:word: two}\n")
+    with session.operation_lock(Target(tmp_path, "prod"), COMMAND):
+        pass

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from busbar.cli.stack import Target, find
-from busbar.config.stackfile import NoStackFileError
 from busbar.exits import USAGE, Misuse
 
 
@@ -42,27 +41,25 @@ def test_a_qualified_name_goes_to_the_engine_as_it_is(project: Path) -> None:
     assert target.name == "prod" and target.folder == project / ".busbar" / "prod"
 
 
-@pytest.mark.parametrize("stack", ["qa", "Pulumi.qa.yaml"])
-def test_a_missing_stack_file_is_named_with_those_that_exist_and_a_fix(project: Path, stack: str) -> None:
-    with pytest.raises(NoStackFileError, match=r"Pulumi\.qa\.yaml.*Pulumi\.prod\.yaml.*Fix:") as caught:
-        named(stack, None, project)
+MISSING = r"Pulumi\.qa\.yaml.*Pulumi\.prod\.yaml.*Fix:"
+
+
+@pytest.mark.parametrize(
+    ("stack", "given", "cwd", "says"),
+    [
+        ("qa", False, "site", MISSING),
+        ("Pulumi.qa.yaml", False, "site", MISSING),
+        ("prod", False, ".", r"no Pulumi\.yaml.*--project"),
+        *(
+            (name, False, "site", r"named Pulumi\.STACK\.yaml")
+            for name in ("cluster.yaml", "Pulumi.prod.yml")
+        ),
+        ("deep/Pulumi.prod.yaml", True, "site", r"is not a stack file of .*/site: "),
+    ],
+)
+def test_a_name_of_no_stack_is_bad_usage(project: Path, stack: str, given: bool, cwd: str, says: str) -> None:
+    for name in ("cluster.yaml", "Pulumi.prod.yml", "deep/Pulumi.prod.yaml"):
+        (project / name).write_text("config: {}\n")
+    with pytest.raises(Misuse, match=says) as caught:
+        named(stack, project if given else None, project.parent / cwd)
     assert caught.value.exit_code == USAGE
-
-
-def test_a_folder_without_a_project_says_what_to_pass(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"no Pulumi\.yaml.*--project") as caught:
-        named("prod", None, tmp_path)
-    assert caught.value.exit_code == USAGE
-
-
-@pytest.mark.parametrize("name", ["cluster.yaml", "Pulumi.prod.yml"])
-def test_a_file_that_pulumi_does_not_read_is_refused(project: Path, name: str) -> None:
-    (project / name).write_text("config: {}\n")
-    with pytest.raises(Misuse, match=r"named Pulumi\.STACK\.yaml"):
-        named(name, None, project)
-
-
-def test_a_stack_file_of_another_folder_is_refused(project: Path) -> None:
-    (project / "deep" / "Pulumi.prod.yaml").write_text("config: {}\n")
-    with pytest.raises(Misuse, match=r"is not a stack file of .*/site: "):
-        named("deep/Pulumi.prod.yaml", project, project)
