@@ -18,9 +18,7 @@ SITE = site(load_balancers=2)
 SIDES = {"minimum": -1, "maximum": 1, "exclusiveMinimum": 0, "exclusiveMaximum": 0}
 
 
-def bounded(
-    node: dict[str, Any], place: str = "", inside: Any = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def bounded(node: Any, place: str = "", inside: Any = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each place of the schema with a bound. Entries of lists and mappings are the first ones of SITE."""
     if "$ref" in node:
         node = SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]

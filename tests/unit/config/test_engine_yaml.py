@@ -8,9 +8,7 @@ from busbar.config.engine_yaml import NotYaml, ambiguous, compose, construct
 
 
 def test_values_and_merged_keys_are_read() -> None:
-    text = (
-        "base: &base {gpus: 8, rails: 8}\npools: {h100: {<<: *base, rails: 4}}\nfloor: 1e3\nend: 12:30:00\n"
-    )
+    text = "base: &base {gpus: 8, rails: 8}\npools: {h100: {<<: *base, rails: 4}}\nfloor: 1e3\nend: 12:30:00"
     found = construct(compose(text))
     assert found["pools"] == {"h100": {"gpus": 8, "rails": 4}}
     assert (found["floor"], type(found["floor"]), found["end"]) == (1000, int, "12:30:00")

@@ -8,7 +8,9 @@ import pytest
 
 from busbar.config import Cluster, load
 from busbar.config.cluster import Validation
+from busbar.hosts.inventory import Inventory
 from tests.support.clusters import H100_POOL, site
+from tests.unit.config.edits import edited
 
 
 def test_numbers_and_booleans_may_arrive_as_text_because_pulumi_config_set_stores_them_so() -> None:
@@ -56,15 +58,11 @@ def test_only_a_chart_that_is_named_comes_from_the_repository(chart: str, reposi
 
 
 @pytest.mark.parametrize(
-    ("validation", "transport"),
-    [
-        ({"profile": "a40", "transport": "gpudirect-rdma"}, "gpudirect-rdma"),
-        ({"profile": "a40"}, "socket"),
-        ({}, "gpudirect-rdma"),
-    ],
+    ("given", "transport"), [({"transport": "gpudirect-rdma"}, "gpudirect-rdma"), ({}, "socket")]
 )
-def test_the_transport_is_configured_or_of_the_profile(validation: dict[str, str], transport: str) -> None:
-    assert Validation.model_validate(validation).required_transport == transport
+def test_the_transport_is_configured_or_of_the_profile(given: dict[str, str], transport: str) -> None:
+    assert Validation.model_validate({"profile": "a40", **given}).required_transport == transport
+    assert Validation().required_transport == "gpudirect-rdma"
 
 
 @pytest.mark.parametrize(
@@ -110,9 +108,7 @@ NUMBERS: dict[str, list[tuple[dict[str, Any], int, int]]] = {
     ("method", "settings", "workers", "number"),
     [(method, *row) for method, rows in NUMBERS.items() for row in rows],
 )
-def test_a_part_of_a_pool_is_rounded_up_and_one_in_a_quarantine_at_least(
-    method: str, settings: dict[str, Any], workers: int, number: int
-) -> None:
+def test_a_part_of_a_pool_is_rounded_up(method: str, settings: Any, workers: int, number: int) -> None:
     pool = load(site(pools={"h100": {**H100_POOL, **settings}})).pools["h100"]
     assert getattr(pool, method)(workers) == number
 
@@ -122,3 +118,15 @@ def test_numbers_of_rotations_are_no_secrets_although_they_are_named_after_token
     rotated = load(site(k3s={"sha256": {"amd64": "ab" * 32}, "rotate": numbers})).k3s.rotate
     assert rotated.model_dump() == numbers
     assert {*load(site()).k3s.rotate.model_dump().values()} == {0}
+
+
+def test_the_levels_of_a_worker_become_labels_of_its_node_the_farthest_first() -> None:
+    place = {"nvlink_domain": "rack-7", "rail_group": "su03", "block": 1}
+    site = edited({"hosts.workers[0].topology": place}, workers={"h100": 1, "a100": 1})
+    placed, without = Inventory.of(load(site)).workers
+    assert placed.labels == (
+        ("fabric.topograph.run/tier-1", "1"),
+        ("fabric.topograph.run/tier-0", "su03"),
+        ("accelerator.topograph.run/domain", "rack-7"),
+    )
+    assert without.labels == (), "another pool may have other levels"

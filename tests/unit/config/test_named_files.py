@@ -40,16 +40,14 @@ def test_a_local_chart_must_be_there(tmp_path: Path, operator: str) -> None:
     assert finding.startswith(f"{operator}.chart: './charts/own'")
     (tmp_path / "charts" / "own").mkdir(parents=True)
     assert found(tmp_path, **{operator: own}) == []
+    of_repository = {"enabled": True, "chart": "oci://registry.example.com/own"}
+    assert found(tmp_path, **{operator: of_repository}) == []
 
 
 @pytest.mark.parametrize("operator", CHARTS)
 def test_the_chart_of_an_operator_that_is_not_installed_may_be_missing(tmp_path: Path, operator: str) -> None:
     disabled = {operator: {"chart": "./charts/own", "enabled": False}}
     assert found(tmp_path, **{"network_operator": OWN_NFD, **disabled}) == []
-
-
-def test_a_chart_of_a_repository_is_not_looked_for_on_this_machine(tmp_path: Path) -> None:
-    assert found(tmp_path, gpu_operator={"chart": "oci://registry.example.com/gpu-operator"}) == []
 
 
 def test_the_private_half_of_a_key_is_accepted_and_the_public_half_is_not(tmp_path: Path) -> None:
@@ -78,7 +76,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path, key
         ("topo.xml", TOPOLOGY.ljust(1_000_001), "1000001 bytes"),
     ],
 )
-def test_a_topology_is_a_file_with_a_system_element_that_fits_into_a_config_map(
+def test_a_topology_is_xml_that_fits_into_a_config_map(
     tmp_path: Path, name: str, text: str, says: str
 ) -> None:
     assert topology(tmp_path, "ok.xml", TOPOLOGY.ljust(1_000_000)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,8 +55,8 @@ def file(tmp_path: Path) -> Path:
         (("ssh",), 4, "ssh"),
     ],
 )
-def test_a_finding_has_the_line_of_its_value_or_of_what_is_around_it(
-    file: Path, path: tuple[int | str, ...], line: int, place: str
+def test_a_finding_has_the_line_of_its_value_or_around_it(
+    file: Path, path: Any, line: int, place: str
 ) -> None:
     assert located(file, [Finding(path, "is wrong", "repair it", "'x'")], file.name) == [
         f"Pulumi.mysite.yaml:{line} {place}: 'x' is wrong. Fix: repair it"

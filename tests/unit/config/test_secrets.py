@@ -25,9 +25,13 @@ PRIVATE_KEY = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n"
         ({"k3s": {"server_args": {"token": SECRET}}}, "k3s.server_args.token"),
         ({"k3s": {"server_args": {"etcd-s3-secret-key": SECRET}}}, "k3s.server_args.etcd-s3-secret-key"),
         (
-            {"k3s": {"registries": {"configs": {"r.example": {"auth": {"password": SECRET}}}}}},
-            "k3s.registries.configs.r.example.auth",
+            {"k3s": {"registries": {"configs": {"r": {"auth": {"a": SECRET}}}}}},
+            "k3s.registries.configs.r.auth",
         ),
+        # Keys of registries and hubs, wherever they are.
+        ({"gpu_operator": {"values": {"a": {"apiKey": SECRET}}}}, "gpu_operator.values.a.apiKey"),
+        ({"gpu_operator": {"values": {"env": [{"a": f"nvapi-{SECRET}"}]}}}, "gpu_operator.values.env[0].a"),
+        ({"validation": {"env": {"A": f"hf_{'b' * 34}"}}}, "validation.env.A"),
         ({"validation": {"env": {"WANDB_API_KEY": SECRET}}}, "validation.env.WANDB_API_KEY"),
         ({"gpu_operator": {"values": {"x": {"secure": SECRET}}}}, "gpu_operator.values.x"),
     ],

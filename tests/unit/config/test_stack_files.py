@@ -141,9 +141,7 @@ def test_an_example_is_named_only_where_it_is_beside_the_missing_file(tmp_path: 
         ("name: 01", "name: '01' is a number with a leading zero"),
     ],
 )
-def test_a_number_that_readers_change_is_an_error_with_its_line(
-    written: str, says: str, tmp_path: Path
-) -> None:
+def test_a_number_that_readers_change_has_its_line(written: str, says: str, tmp_path: Path) -> None:
     data, key = site(), written.partition(":")[0]
     data["hosts"]["workers"][0][key] = "PLACE"
     text = yaml.safe_dump({"config": {"busbar:cluster": data}}).replace(f"{key}: PLACE", written)
