@@ -18,19 +18,12 @@ def without_case(
     """
     names = [gate.__name__.replace("_", "-") for gate in gates]
     failing, lacking = (({code.partition(".")[0] for code in each}) for each in (fails, unknown))
+    wrong, table = lacking & never_unknown.keys(), "UNKNOWN, or the reason why there is none to NEVER_UNKNOWN"
     return [
         *_sentences(names, failing, "no case that it fails", "FAILS"),
-        *_sentences(
-            names,
-            lacking | never_unknown.keys(),
-            "no case that leaves it unknown",
-            "UNKNOWN, or the reason why there is none to NEVER_UNKNOWN",
-        ),
+        *_sentences(names, lacking | never_unknown.keys(), "no case that leaves it unknown", table),
         *(f"{name} is no gate: remove its cases" for name in sorted(failing | lacking) if name not in names),
-        *(
-            f"gate {name} can be unknown: remove it from NEVER_UNKNOWN"
-            for name in sorted(lacking & never_unknown.keys())
-        ),
+        *(f"gate {name} can be unknown: remove it from NEVER_UNKNOWN" for name in sorted(wrong)),
     ]
 
 

@@ -49,11 +49,7 @@ class Stacks:
     """
 
     def __init__(
-        self,
-        outputs: Mapping[str, Any],
-        state: list[dict[str, Any]],
-        secrets: tuple[str, ...] = (),
-        torn: int = 0,
+        self, outputs: Mapping[str, Any], state: list[Any], secrets: tuple[str, ...] = (), torn: int = 0
     ) -> None:
         self._outputs, self._state, self._secrets, self._torn = outputs, state, secrets, torn
 
@@ -66,13 +62,12 @@ class Stacks:
         if self._torn:
             self._torn -= 1
             raise UnreadStackError("failed to load checkpoint: EOF")
-        return {
-            "name": args.args["stackName"],
-            "outputs": {
-                f"urn:pulumi:test::busbar::x::busbar-{host['role']}-removal@{host['name']}": {
-                    "type": "command:local:Command",
-                    "outputs": {"stdin": json.dumps({"host": host})},
-                }
-                for host in self._state
-            },
+        removals = {
+            f"urn:pulumi:test::busbar::x::busbar-{host['role']}-removal@{host['name']}": host
+            for host in self._state
         }
+        outputs = {
+            urn: {"type": "command:local:Command", "outputs": {"stdin": json.dumps({"host": host})}}
+            for urn, host in removals.items()
+        }
+        return {"name": args.args["stackName"], "outputs": outputs}

@@ -109,22 +109,15 @@ def node(name: str, ready: bool = True, capacity: Mapping[str, str] | None = Non
         "status": {
             "allocatable": offered,
             "capacity": dict(capacity) if capacity is not None else offered,
-            "conditions": [
-                {"type": "Ready", "status": "True" if ready else "False", "message": "kubelet stopped"}
-            ],
+            "conditions": [{"type": "Ready", "status": str(ready), "message": "kubelet stopped"}],
         },
     }
 
 
 def pod(name: str, role: str = "worker", *, phase: str = "Running", **status: Any) -> Any:
-    return {
-        "metadata": {
-            "name": name,
-            "labels": {"training.kubeflow.org/job-role": role},
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        },
-        "status": {"phase": phase, **status},
-    }
+    labels = {"training.kubeflow.org/job-role": role}
+    metadata = {"name": name, "labels": labels, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata, "status": {"phase": phase, **status}}
 
 
 def container(state: Mapping[str, Any], last: Mapping[str, Any] | None = None) -> Any:

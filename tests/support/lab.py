@@ -49,14 +49,9 @@ class Lab:
         self, *command: str, cwd: Path = PROJECT, seconds: int = COMMAND_SECONDS
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command,
-            cwd=cwd,
-            env=self.environment,
-            text=True,
-            capture_output=True,
-            timeout=seconds,
+            command, cwd=cwd, env=self.environment, text=True, capture_output=True, timeout=seconds,
             check=False,
-        )
+        )  # fmt: skip
 
     def pulumi(
         self, *arguments: str, cwd: Path = PROJECT, seconds: int = UP_SECONDS
@@ -64,9 +59,8 @@ class Lab:
         return self.run("pulumi", *arguments, "--non-interactive", cwd=cwd, seconds=seconds)
 
     def up(self, *arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
-        return self.pulumi(
-            "up", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev", *arguments, cwd=cwd
-        )
+        words = ("up", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev", *arguments)
+        return self.pulumi(*words, cwd=cwd)
 
     def outputs(self, cwd: Path = PROJECT) -> dict[str, Any]:
         done = self.pulumi("stack", "output", "--json", "--stack", "dev", cwd=cwd)
@@ -208,21 +202,16 @@ def brought_up(tmp_path_factory: pytest.TempPathFactory, *capability: str) -> It
         if os.environ.get("CI") == "true":
             pytest.fail(why)
         pytest.skip(why)
-    was_up = (
-        subprocess.run(
-            [sys.executable, "-m", "lab", "status"], cwd=PROJECT, capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    status = [sys.executable, "-m", "lab", "status"]
+    was_up = not subprocess.run(status, cwd=PROJECT, capture_output=True, check=False).returncode
     done = subprocess.run(
         [sys.executable, "-m", "lab", "bringup", *capability],
         cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3600, check=False,
     )  # fmt: skip
     print(done.stdout)
     if done.returncode != 0:
-        logs = subprocess.run(
-            [sys.executable, "-m", "lab", "logs"], cwd=PROJECT, text=True, capture_output=True, check=False
-        )
+        command = [sys.executable, "-m", "lab", "logs"]
+        logs = subprocess.run(command, cwd=PROJECT, text=True, capture_output=True, check=False)
         what = "-".join(("make up", *capability))
         pytest.fail(
             f"`{what}` failed ({done.returncode})\n{done.stdout}\n{logs.stdout[-20000:]}", pytrace=False

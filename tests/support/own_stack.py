@@ -61,9 +61,8 @@ class OwnStack:
 
     def lose_state(self) -> None:
         """Remove the state, and nothing that it describes."""
-        done = self._run(
-            "pulumi", "stack", "rm", "--yes", "--force", "--preserve-config", "--stack", "dev", seconds=60
-        )
+        words = ("pulumi", "stack", "rm", "--yes", "--force", "--preserve-config", "--stack", "dev")
+        done = self._run(*words, seconds=60)
         assert done.returncode == 0, done.stdout
 
     def _run(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,7 @@ def hca(name: str, **changes: Any) -> dict[str, Any]:
     return {"name": name, "fw": "28.43.2566", **port, **function, **changes}
 
 
+LINK = {"width": "16", "max_width": "16", "max_speed": "32.0 GT/s PCIe"}
 HEALTHY: dict[str, Any] = {
     "uptime_seconds": 360_000,
     "xids": [],
@@ -27,20 +28,8 @@ HEALTHY: dict[str, Any] = {
     "nvlink": "",
     "links": [
         # An idle GPU lowers the speed of its link.
-        {
-            "name": "0000:1b:00.0",
-            "width": "16",
-            "max_width": "16",
-            "speed": "2.5 GT/s PCIe",
-            "max_speed": "32.0 GT/s PCIe",
-        },
-        {
-            "name": "mlx5_0",
-            "width": "16",
-            "max_width": "16",
-            "speed": "32.0 GT/s PCIe",
-            "max_speed": "32.0 GT/s PCIe",
-        },
+        {"name": "0000:1b:00.0", **LINK, "speed": "2.5 GT/s PCIe"},
+        {"name": "mlx5_0", **LINK, "speed": "32.0 GT/s PCIe"},
     ],
     "counters": [],
 }

@@ -17,7 +17,7 @@ from busbar.exits import Failed
 from busbar.finding import STACK_SHOWN
 from busbar.helm import releases
 from busbar.manifests.operators import HEAD
-from tests.unit.helm.test_installed import deployed
+from tests.unit.helm.test_releases import deployed
 
 RELEASE = ("gpu-operator-release", "gpu-operator", "operators", "KUBECONFIG")
 

@@ -8,17 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_PLACES = (
-    "*.md",
-    "docs/*.md",
-    "lab/*.md",
-    "lab/*/*.md",
-    "lab/offline/*/*.md",
-    "stacks/*/*.md",
-    "stacks/*/*/*.md",
-    "examples/*/*.md",
-    "machines/*/*.md",
-)
+_PLACES = [f"{place}*.md" for place in ("", "docs/", "lab/", "lab/*/", "lab/offline/*/", "stacks/*/")]
+_PLACES += [f"{place}*.md" for place in ("stacks/*/*/", "examples/*/", "machines/*/")]
 
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^ {4}\S.*\n(?:\n(?= {4}))?)+", re.MULTILINE)
@@ -35,7 +26,6 @@ class Page:
 
     @property
     def text(self) -> str:
-        """The whole page."""
         return (ROOT / self.path).read_text(encoding="utf-8")
 
     @property

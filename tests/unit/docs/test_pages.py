@@ -1,4 +1,4 @@
-"""What the pages say of links, commands, keys and versions holds for the code beside them."""
+"""What the pages say of links, commands, keys, versions and drills holds for the code beside them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from busbar.capability import capabilities
 from busbar.cli.main import build
 from busbar.config.stackfile import stack_schema
 from lab.cli import app as lab
+from tests.evidence_page import drills, generated
+from tests.support.drills import PAGE, PROJECT, RECORD, passes
 from tests.unit.docs.pages import PAGES, ROOT, Page
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
@@ -98,9 +100,8 @@ def test_the_readme_names_the_versions_of_the_project() -> None:
 
 def test_no_text_advises_to_install_the_foreign_package_that_has_our_name_on_pypi() -> None:
     texts = [page.text for page in PAGES] + [path.read_text() for path in (ROOT / "busbar").rglob("*.py")]
-    assert [
-        found for text in texts for found in re.findall(r"pip install '?busbar(?!-cluster).*", text)
-    ] == []
+    foreign = re.compile(r"pip install '?busbar(?!-cluster).*")
+    assert [found for text in texts for found in foreign.findall(text)] == []
 
 
 def root(schema: Mapping[str, Any]) -> Any:
@@ -149,3 +150,16 @@ def has(schema: Mapping[str, Any], node: Mapping[str, Any], parts: list[str]) ->
     values += [node["additionalProperties"]] if isinstance(node.get("additionalProperties"), dict) else []
     named = node.get("properties", {}).get(parts[0])
     return any(has(schema, each, parts[1:]) for each in ([named] if named else values))
+
+
+def test_the_page_is_as_defaults_and_passes_are() -> None:
+    page = (PROJECT / PAGE).read_text()
+    assert generated(page) == page, "Fix: make docs"
+
+
+def test_every_recorded_pass_is_that_of_a_drill() -> None:
+    for name in passes(PROJECT):
+        file, _, test = name.partition("::")
+        path = PROJECT / file
+        known = drills(path) if path.exists() else {}
+        assert test.partition("[")[0] in known, f"Fix: delete the line of {name} in {RECORD}, then make docs"

@@ -30,9 +30,7 @@ def test_the_outputs_name_the_cluster_its_nodes_and_the_versions_that_were_found
     assert (out["contract_version"], out["cluster_name"]) == (3, "site")
     assert out["api_endpoint"] == "https://192.0.2.1:6443"
     assert out["k3s_version"] == "v1.35.6+k3s1"
-    assert out["versions"] == {
-        "gpu_operator": "v26.7.0", "nccl": "2.28.3", "nccl_plugin": "IBext_v8",
-    }  # fmt: skip
+    assert out["versions"] == {"gpu_operator": "v26.7.0", "nccl": "2.28.3", "nccl_plugin": "IBext_v8"}
     nodes = ClusterOutputs.from_dict(out).nodes
     assert [(node.name, node.role, node.gpus, node.rails) for node in nodes] == [
         ("lb-1", "lb", 0, 0),
@@ -69,9 +67,7 @@ HEADLINES: dict[str, tuple[list[dict[str, Any]], bool, float | None, list[str]]]
 
 
 @pytest.mark.parametrize(("verdicts", "passed", "busbw", "pools"), HEADLINES.values(), ids=HEADLINES)
-def test_the_worst_pool_makes_the_headline(
-    verdicts: list[dict[str, Any]], passed: bool, busbw: float | None, pools: list[str]
-) -> None:
+def test_the_worst_pool_makes_the_headline(verdicts: Any, passed: bool, busbw: Any, pools: list[str]) -> None:
     names = "abc"[: len(verdicts)]
     out = outputs(dict(zip(names, verdicts, strict=True)), *names)
     assert (out["nccl_passed"], out["nccl_busbw_gbps"]) == (passed, busbw)

@@ -17,9 +17,7 @@ RAILS = [f"mlx5_{i}" for i in range(8)]
 RENAMED = [f"mlx5_{i}" for i in range(1, 8)] + ["mlx5_8:2"]
 
 
-def exported(
-    pool: dict[str, Any] | None = None, facts: dict[str, dict[str, Any]] | None = None, **sections: Any
-) -> dict[str, Any]:
+def exported(pool: Any = None, facts: Any = None, **sections: Any) -> dict[str, Any]:
     cluster = {**site(**sections), "pools": {"h100": {**H100_POOL, **(pool or {})}}}
     results = {"h100": summarize(passing())}
     return build_outputs(load(cluster), versions={}, facts=facts or {}, results=results)
@@ -30,40 +28,25 @@ def launch(pool: dict[str, Any] | None = None, **sections: Any) -> PoolLaunch:
 
 
 A100 = {"rate_gbps": 200, "gpu_model": "A100"}
+EFA = {"nvidia.com/hostdev": "32", "hugepages-2Mi": "5120Mi"}
+MACHINES = {"gpu-1": {"machine": "one"}, "server-1": {"machine": "two"}}
+ROCE = {"gpu-1": {"roce": ["PFC on"]}, "gpu-2": {"roce": ["PFC off", "PFC on"]}}
 GDRCOPY = {"profile": "a100-ib-8x200-gdrcopy", "memory": "900Gi", "shm_size": "8Gi"}
 
 
 @pytest.mark.parametrize(
     ("pool", "sections", "carried"),
     [
-        (
-            {},
-            {},
-            {"workers": ["gpu-1", "gpu-2"], "gpus": 8, "rails": 8, "rate_gbps": 400, "gpu_model": "H100"},
-        ),
+        ({}, {}, {"workers": ["gpu-1", "gpu-2"], "gpus": 8, "rails": 8, "rate_gbps": 400}),
         ({"taints": [TAINT]}, {}, {"taints": [TAINT], "runtime_class": "nvidia", "roce": None}),
-        (A100, {"validation": GDRCOPY}, {**GDRCOPY, "host_paths": {"/dev/gdrdrv": "CharDevice"}}),
-        (
-            {"rails": 32, "rate_gbps": 100},
-            {"validation": {"profile": "efa"}},
-            {"resources": {"nvidia.com/hostdev": "32", "hugepages-2Mi": "5120Mi"}},
-        ),
-        (
-            {},
-            {"facts": {"gpu-1": {"machine": "one"}, "server-1": {"machine": "two"}}},
-            {"machines": {"gpu-1": "one"}},
-        ),
+        (A100, {"validation": GDRCOPY}, {**A100, **GDRCOPY, "host_paths": {"/dev/gdrdrv": "CharDevice"}}),
+        ({"rails": 32, "rate_gbps": 100}, {"validation": {"profile": "efa"}}, {"resources": EFA}),
+        ({}, {"facts": MACHINES}, {"machines": {"gpu-1": "one"}}),
         ({}, {"facts": {"gpu-2": {"nfs_client": False}}}, {"without_nfs": ["gpu-2"]}),
-        (
-            {},
-            {"facts": {"gpu-1": {"roce": ["PFC on"]}, "gpu-2": {"roce": ["PFC off", "PFC on"]}}},
-            {"roce": ["PFC off", "PFC on"]},
-        ),
+        ({}, {"facts": ROCE}, {"roce": ["PFC off", "PFC on"]}),
     ],
 )
-def test_a_pool_carries_what_a_job_on_its_workers_must_know(
-    pool: dict[str, Any], sections: dict[str, Any], carried: dict[str, Any]
-) -> None:
+def test_a_pool_carries_what_a_job_on_its_workers_must_know(pool: Any, sections: Any, carried: Any) -> None:
     found = launch(pool, **sections).model_dump(mode="json")
     assert {key: found[key] for key in carried} == carried
 
@@ -85,8 +68,8 @@ def test_an_algorithm_that_only_all_reduce_has_is_not_handed_on() -> None:
 def test_a_pool_names_the_labels_by_which_its_workers_are_near_each_other_the_farthest_first() -> None:
     assert launch().topology is None
     hosts = site()["hosts"]
-    for worker in hosts["workers"]:
-        worker["topology"] = {"rail_group": "su03", "block": "b1"}
+    place = {"rail_group": "su03", "block": "b1"}
+    hosts["workers"] = [{**each, "topology": place} for each in hosts["workers"]]
     assert launch(hosts=hosts).topology == ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
 
 
@@ -101,9 +84,7 @@ def test_a_pool_names_the_labels_by_which_its_workers_are_near_each_other_the_fa
     ],
     ids=["equal", "mixed", "one not known", "another number", "none"],
 )
-def test_a_pool_names_the_interfaces_of_its_rails_where_preflight_found_them_on_all_workers(
-    found: list[list[str] | None], interfaces: tuple[tuple[str, ...], ...] | None
-) -> None:
+def test_a_pool_names_the_interfaces_of_its_rails_that_all_workers_have(found: Any, interfaces: Any) -> None:
     facts = {f"gpu-{i}": {"rail_interfaces": names} for i, names in enumerate(found, 1) if names}
     assert launch(facts=facts).interfaces == interfaces
 
@@ -121,9 +102,7 @@ def test_a_pool_names_the_interfaces_of_its_rails_where_preflight_found_them_on_
     ],
     ids=["equal", "other names", "one not asked", "a number", "too few", "none"],
 )
-def test_a_pool_names_the_rails_of_each_worker_of_which_preflight_has_found_all(
-    found: list[Any], named: dict[str, tuple[str, ...]] | None
-) -> None:
+def test_a_pool_names_the_rails_of_each_worker_of_which_all_were_found(found: Any, named: Any) -> None:
     facts = {f"gpu-{i}": {"rails": rails} for i, rails in enumerate(found, 1) if rails}
     assert launch(facts=facts).rail_hcas == named
 

@@ -14,11 +14,8 @@ from tests.support.verdicts import passing, unknown
 
 
 def row(size: int, out_of_place: float | None, in_place: float | None) -> dict[str, Any]:
-    return {
-        "size_bytes": size,
-        "out_of_place": {"busbw_gbps": out_of_place},
-        "in_place": {"busbw_gbps": in_place},
-    }
+    busbw = {"out_of_place": out_of_place, "in_place": in_place}
+    return {"size_bytes": size, **{name: {"busbw_gbps": value} for name, value in busbw.items()}}
 
 
 def result(verdict: dict[str, Any], **more: Any) -> PoolResult:
@@ -33,9 +30,8 @@ def test_the_verdicts_of_these_tests_have_keys_that_verdicts_have() -> None:
 def test_a_passing_verdict_is_read_back_with_its_numbers_rounded_to_four_decimals() -> None:
     more = {"fraction": 0.97570000000001, "simulated": "on CPUs", "rails_per_host": {"a": 8, "b": 8, "c": 6}}
     pool = result({**passing(), **more}, verdict_file=".busbar/h100/verdict.json", config_map="ns/name")
-    assert (pool.verdict, pool.busbw_gbps, pool.expected_gbps, pool.fraction) == (
-        "pass", 390.28, 400.0, 0.9757,
-    )  # fmt: skip
+    numbers = (pool.busbw_gbps, pool.expected_gbps, pool.fraction)
+    assert (pool.verdict, *numbers) == ("pass", 390.28, 400.0, 0.9757)
     assert (pool.transport, pool.gdrdma_edges, pool.network_edges) == ("gpudirect-rdma", 704, 704)
     assert pool.hosts_by_rails == {8: 2, 6: 1}
     assert pool.curve == {"all_reduce": ((8589934592, 390.28),)}
@@ -58,17 +54,14 @@ def test_the_curve_is_the_smaller_of_out_of_place_and_in_place_at_each_size() ->
         ({"P2P/CUMEM": 64, "SHM/direct": 2}, (None, None)),
     ],
 )
-def test_gdrdma_edges_are_counted_among_those_over_the_network(
-    channels: dict[str, int], edges: tuple[int | None, int | None]
-) -> None:
+def test_gdrdma_edges_are_counted_among_those_over_the_network(channels: Any, edges: Any) -> None:
     pool = result({**passing(), "channels": channels})
     assert (pool.gdrdma_edges, pool.network_edges) == edges
 
 
 def test_what_was_not_measured_has_no_key() -> None:
-    assert set(summarize(unknown())) == {
-        "format", "verdict", "reasons", "transport", "hosts_by_rails", "curve",
-    }  # fmt: skip
+    known = {"format", "verdict", "reasons", "transport", "hosts_by_rails", "curve"}
+    assert set(summarize(unknown())) == known
 
 
 def test_a_verdict_of_a_full_size_sweep_of_440_hosts_stays_below_4_kb() -> None:

@@ -52,12 +52,7 @@ busbw: 196 of 400 GB/s
 """
 
 
-def _outputs(
-    verdict: dict[str, Any] | None = None,
-    folder: str = "missing",
-    stale: tuple[str, ...] = (),
-    **changes: Any,
-) -> dict[str, Any]:
+def _outputs(verdict: Any = None, folder: str = "missing", stale: Any = (), **changes: Any) -> dict[str, Any]:
     places: dict[str, Any] = {"verdict_file": f"{folder}/h100/verdict.json", "config_map": "ns/nccl"}
     result = {**summarize(verdict or passing(), **places), "measured_at": "2026-11-23T01:02:03Z"}
     built = build_outputs(

@@ -49,8 +49,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "busbar:registryCredentials": {"secure": "v1:ciphertext"},
         "aws:secretKey": PLANTED["s3 secret"],
     }
-    stack = yaml.safe_dump({"config": config, "encryptionsalt": "v1:salt"})
-    (tmp_path / "Pulumi.prod.yaml").write_text(stack)
+    stack = {"config": config, "encryptionsalt": "v1:salt"}
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(stack))
     (tmp_path / "id_ed25519").write_text(PRIVATE_KEY)
     pool = tmp_path / ".busbar/prod/h100"
     pool.mkdir(parents=True)

@@ -56,10 +56,8 @@ def run(folder: Path, *arguments: str) -> str:
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.com")
-    done = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_drill_that_passes_replaces_its_line_and_no_other_result_does(tmp_path: Path) -> None:
@@ -78,11 +76,8 @@ def test_a_drill_that_passes_replaces_its_line_and_no_other_result_does(tmp_path
     printed = run(tmp_path)
 
     lines = [json.loads(line) for line in (tmp_path / RECORD).read_text().splitlines()]
-    assert [line["drill"].partition("::")[2] for line in lines] == [
-        "test_fails",
-        "test_passes",
-        "test_passes_without_a_load",
-    ]
+    known = [line["drill"].partition("::")[2] for line in lines]
+    assert known == ["test_fails", "test_passes", "test_passes_without_a_load"]
     assert lines[0] == other
     assert lines[1].items() >= {"commit": commit, "seconds": 0, "requests": 40, "repeated": 3}.items()
     assert lines[1]["date"] > "2020-01-01"
