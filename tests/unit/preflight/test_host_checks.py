@@ -90,16 +90,15 @@ def test_facts_hold_nothing_that_changes_on_its_own() -> None:
     assert host_facts(REQUIRED, later) == host_facts(REQUIRED, report())
 
 
-def test_facts_list_the_rails_in_their_natural_order() -> None:
-    ports = [hca(f"mlx5_{n}") for n in (10, 2, 1)]
-    assert host_facts(REQUIRED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_2", "mlx5_10"]
+def test_facts_list_the_rails_in_their_natural_order_as_nccl_spells_them() -> None:
+    ports = [hca("mlx5_10"), hca("mlx5_1", port=2), hca("mlx5_1")]
+    assert host_facts(REQUIRED, report(hcas=ports))["rails"] == ["mlx5_1", "mlx5_1:2", "mlx5_10"]
 
 
 def test_facts_tell_the_pci_addresses_of_rails_from_those_of_other_hcas() -> None:
     ports = [hca("mlx5_0"), hca("mlx5_1", state="1: DOWN"), hca("mlx5_2", link_layer="Ethernet")]
     facts = host_facts(REQUIRED, report(hcas=ports))
-    assert facts["rail_pci"] == ["0000:20:00.0"]
-    assert facts["other_pci"] == ["0000:21:00.0", "0000:22:00.0"]
+    assert (facts["rail_pci"], facts["other_pci"]) == (["0000:20:00.0"], ["0000:21:00.0", "0000:22:00.0"])
 
 
 def test_facts_name_the_interfaces_of_the_rails_in_the_order_of_their_pci_addresses() -> None:
