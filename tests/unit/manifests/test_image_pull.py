@@ -32,17 +32,15 @@ def worker(of: NcclJob) -> dict[str, Any]:
 
 
 def nodes(spec: Mapping[str, Any]) -> list[str]:
-    [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    [expression] = term["matchExpressions"]
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [[expression]] = [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
     assert (expression["key"], expression["operator"]) == ("kubernetes.io/hostname", "In")
     found: list[str] = expression["values"]
     return found
 
 
-def names(manifests: list[dict[str, Any]]) -> list[str]:
-    return [manifest["metadata"]["name"] for manifest in manifests]
+def names(of: NcclJob) -> list[str]:
+    return [manifest["metadata"]["name"] for manifest in jobs(of)]
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": ()}, {"deadline_seconds": 0}])
@@ -53,51 +51,34 @@ def test_a_pull_needs_a_node_and_time(wrong: dict[str, Any]) -> None:
         ImagePull.model_validate(of.model_dump() | wrong)
 
 
-def test_each_node_of_the_measurement_pulls_the_image_of_the_measurement() -> None:
-    of = job()
+def test_each_node_of_the_measurement_pulls_its_image_under_the_tolerations_of_the_measurement() -> None:
+    of = job({"taints": [TAINT]})
     manifests = jobs(of)
     assert [nodes(pod(manifest)) for manifest in manifests] == [[node] for node in nodes(worker(of))]
-    kinds = {
-        (each["image"], each["imagePullPolicy"])
-        for spec in (worker(of), *map(pod, manifests))
-        for each in spec["containers"]
-    }
-    assert kinds == {(of.image, "IfNotPresent")}
-    assert {manifest["metadata"]["namespace"] for manifest in manifests} == {of.namespace}
-
-
-def test_the_taints_of_the_pool_are_tolerated_as_by_the_measurement() -> None:
-    of = job({"taints": [TAINT]})
-    assert {**TAINT, "operator": "Equal"} in pod(jobs(of)[0])["tolerations"]
-    assert pod(jobs(of)[0])["tolerations"] == worker(of)["tolerations"]
+    for manifest in manifests:
+        [container] = pod(manifest)["containers"]
+        assert (container["image"], container["imagePullPolicy"]) == (of.image, "IfNotPresent")
+        assert manifest["metadata"]["namespace"] == of.namespace
+        assert {**TAINT, "operator": "Equal"} in pod(manifest)["tolerations"]
+        assert pod(manifest)["tolerations"] == worker(of)["tolerations"]
 
 
 def test_a_pull_asks_for_nothing_that_an_operator_brings() -> None:
     spec = pod(jobs(job())[0])
     assert MADE_LATER in str(worker(job())["containers"])
     assert MADE_LATER not in str(spec["containers"])
-    assert "resources" not in spec["containers"][0]
-    assert "runtimeClassName" not in spec
+    assert not {"resources", "runtimeClassName"} & {*spec, *spec["containers"][0]}
 
 
 def test_nothing_stays_of_a_pull_whether_it_succeeds_or_not() -> None:
     for manifest in jobs(job(validation={"deadline_seconds": 600})):
         spec = manifest["spec"]
         assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
-        assert spec["activeDeadlineSeconds"] == 600
-        assert spec["ttlSecondsAfterFinished"] == 60
+        assert (spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) == (600, 60)
 
 
-def test_another_deadline_or_measurement_of_the_same_image_is_the_same_pull() -> None:
-    same = job(validation={"deadline_seconds": 600, "run": 2, "iterations": 3})
-    assert names(jobs(same)) == names(jobs(job()))
-
-
-def test_another_image_is_another_pull() -> None:
-    other = job(validation={"image": "registry.example/nccl-tests:2"})
-    assert not set(names(jobs(other))) & set(names(jobs(job())))
-
-
-def test_a_worker_that_is_added_does_not_change_the_pull_of_the_others() -> None:
-    assert names(jobs(job(nodes=4)))[:2] == names(jobs(job(nodes=2)))
-    assert len(set(names(jobs(job(nodes=4))))) == 4
+def test_each_image_and_node_is_another_pull_and_another_measurement_or_worker_is_not() -> None:
+    assert names(job(validation={"deadline_seconds": 600, "run": 2, "iterations": 3})) == names(job())
+    assert not {*names(job(validation={"image": "registry.example/nccl-tests:2"}))} & {*names(job())}
+    assert names(job(nodes=4))[:2] == names(job(nodes=2))
+    assert len({*names(job(nodes=4))}) == 4

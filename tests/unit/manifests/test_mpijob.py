@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from busbar.manifests import mpijob
 from busbar.manifests.launcher import LAUNCHER
+from busbar.manifests.names import digest, job_name
 from busbar.manifests.nccljob import TopologyFile, resolve
 from busbar.manifests.scheduling import HCA_CHECK
 from tests.support.kube_site import cluster, job
@@ -22,41 +24,37 @@ def worker(manifest: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def env_of(manifest: dict[str, Any], role: str) -> dict[str, Any]:
+    spec = manifest["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]
+    return {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+
+
 def test_a_site_with_rdma_gets_whole_nodes_locked_memory_and_a_deadline() -> None:
     manifest = mpijob.render(job())
-    spec = manifest["spec"]
-    assert spec["slotsPerWorker"] == 8
-    assert spec["launcherCreationPolicy"] == "WaitForWorkersReady"
+    spec, pod = manifest["spec"], worker(manifest)
+    assert (spec["slotsPerWorker"], spec["launcherCreationPolicy"]) == (8, "WaitForWorkersReady")
     policy = {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": 1800}
     assert spec["runPolicy"] == policy
     roles = {
-        role: (part["replicas"], part["restartPolicy"]) for role, part in spec["mpiReplicaSpecs"].items()
+        name: (part["replicas"], part["restartPolicy"]) for name, part in spec["mpiReplicaSpecs"].items()
     }
     assert roles == {"Launcher": (1, "Never"), "Worker": (4, "Never")}
-    pod = worker(manifest)
     assert pod["runtimeClassName"] == "nvidia"
     container = pod["containers"][0]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": 8}
     assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert container["readinessProbe"] == {"tcpSocket": {"port": 22}, "periodSeconds": 2}
+    assert container["command"][-1].startswith(HCA_CHECK)
+    assert container["readinessProbe"]["tcpSocket"] == {"port": 22}
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
-    assert "privileged" not in str(manifest)
-    assert "hostNetwork" not in str(manifest)
+    assert "privileged" not in str(manifest) and "hostNetwork" not in str(manifest)
+    assert env_of(manifest, "Launcher") == job().env
 
 
-def test_the_launcher_has_the_environment_that_the_ranks_are_given() -> None:
-    spec = mpijob.render(job())["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
-    assert {each["name"]: each["value"] for each in spec["containers"][0]["env"]} == job().env
-
-
-def test_workers_that_have_hcas_check_them_before_they_start() -> None:
-    def command(**config: Any) -> str:
-        [container] = worker(mpijob.render(job(**config)))["containers"]
-        return str(container["command"][-1])
-
-    assert command().startswith(HCA_CHECK)
-    without = command(validation={"transport": "socket"}, network_operator={"enabled": False})
-    assert HCA_CHECK not in without
+def test_sockets_need_no_capability_and_workers_without_hcas_check_none() -> None:
+    sockets = {"transport": "socket", "runtime_class": ""}
+    pod = worker(mpijob.render(job(validation=sockets, network_operator={"enabled": False})))
+    assert "securityContext" not in pod["containers"][0] and "runtimeClassName" not in pod
+    assert HCA_CHECK not in pod["containers"][0]["command"][-1]
 
 
 def name(**config: Any) -> str:
@@ -131,10 +129,9 @@ def test_workers_go_one_to_a_node_and_only_to_the_nodes_of_the_pool() -> None:
     assert terms == [{"matchExpressions": [hostname]}]
     (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert apart["topologyKey"] == "kubernetes.io/hostname"
-    assert apart["labelSelector"]["matchLabels"] == {
-        "training.kubeflow.org/job-name": manifest["metadata"]["name"],
-        "training.kubeflow.org/job-role": "worker",
-    }
+    of_job = {"training.kubeflow.org/job-name": manifest["metadata"]["name"]}
+    workers = {**of_job, "training.kubeflow.org/job-role": "worker"}
+    assert apart["labelSelector"]["matchLabels"] == workers
 
 
 def test_each_device_of_a_profile_is_mounted_from_its_own_path() -> None:
@@ -163,51 +160,47 @@ def test_taints_of_the_pool_are_tolerated_by_workers_and_launcher() -> None:
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in tolerated
 
 
-def test_sockets_need_no_capability() -> None:
-    manifest = mpijob.render(job(validation={"transport": "socket", "runtime_class": ""}))
-    assert "securityContext" not in worker(manifest)["containers"][0]
-    assert "runtimeClassName" not in worker(manifest)
+@pytest.mark.parametrize("pool", ["a" * 63, "a" * 62 + "-b"])
+def test_the_name_leaves_room_for_the_operators_suffixes_and_is_a_dns_1035_label(pool: str) -> None:
+    site = cluster().model_copy(update={"pools": {pool: cluster().pools["h100"]}})
+    made = mpijob.render(resolve(site, pool, ["worker-1"]))["metadata"]["name"]
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{made}-worker-99999") and "--" not in made
+    assert len(job_name("a" * 62, {})) + len("-worker-99999") == 63, "nothing more is cut off"
 
 
-def test_the_name_leaves_room_for_the_operators_suffixes_and_is_a_dns_1035_label() -> None:
-    parts = cluster().model_dump()
-    pools = {"a" * 63: parts["pools"].pop("h100")}
-    long_pool = cluster().model_copy(update={"pools": {name: cluster().pools["h100"] for name in pools}})
-    made = mpijob.render(resolve(long_pool, "a" * 63, ["worker-1"]))["metadata"]["name"]
-    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{made}-worker-10000")
+def test_a_digest_depends_on_no_order_of_keys_and_refuses_what_json_does_not_have() -> None:
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 2, "b": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        digest({"tolerance": math.nan})
 
 
 def test_a_topology_file_is_mounted_and_named_to_nccl(tmp_path: Path) -> None:
     (tmp_path / "h100.xml").write_text("<system/>")
     topology = TopologyFile.read("h100", tmp_path / "h100.xml")
     assert topology.config_map == f"nccl-topology-h100-{hashlib.sha256(b'<system/>').hexdigest()[:10]}"
-    resolved = resolve(cluster(), "h100", ["worker-1", "worker-2"], topology=topology)
-    assert resolved.env["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"
     made = topology.manifest
     assert (made["metadata"]["name"], made["data"]) == (topology.config_map, {"h100.xml": "<system/>"})
     assert made["immutable"] is True
+    resolved = resolve(cluster(), "h100", ["worker-1", "worker-2"], topology=topology)
     manifest = mpijob.render(resolved)
+    assert env_of(manifest, "Launcher")["NCCL_TOPO_FILE"] == "/etc/nccl-topology/h100.xml"
     assert manifest["metadata"]["annotations"]["busbar/topology-sha256"] == topology.sha256
-    pod = worker(mpijob.render(resolved))
+    pod = worker(manifest)
     assert {"name": "topology", "configMap": {"name": topology.config_map}} in pod["volumes"]
-    mount = {"name": "topology", "mountPath": "/etc/nccl-topology", "readOnly": True}
-    assert mount in pod["containers"][0]["volumeMounts"]
-
-
-def test_listed_hcas_are_whole_names() -> None:
-    resolved = job(validation={"hcas": ["mlx5_0", "mlx5_1"]})
-    assert resolved.env["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts["topology"] == "/etc/nccl-topology"
 
 
 def test_the_configuration_wins_over_the_profile_and_the_profile_over_the_defaults() -> None:
     profile = {"profile": "h100-ib-8x400"}
-    from_profile = job(validation=profile)
-    assert from_profile.env["NCCL_ALGO"] == "RING"
-    assert from_profile.env["NCCL_IB_QPS_PER_CONNECTION"] == "2"
+    from_profile = job(validation=profile).env
+    assert (from_profile["NCCL_ALGO"], from_profile["NCCL_IB_QPS_PER_CONNECTION"]) == ("RING", "2")
     own = {"env": {"NCCL_IB_QPS_PER_CONNECTION": "4"}, "algorithm": "auto", "shm_size": "8Gi"}
     told = job(validation=profile | own)
     assert (told.env["NCCL_IB_QPS_PER_CONNECTION"], told.shm_size) == ("4", "8Gi")
     assert "NCCL_ALGO" not in told.env
+    hcas = job(validation={"hcas": ["mlx5_0", "mlx5_1"]}).env["NCCL_IB_HCA"]
+    assert hcas == "=mlx5_0,mlx5_1", "whole names"
 
 
 def test_every_run_asks_nccl_for_the_evidence_that_the_verdict_rests_on() -> None:
@@ -218,12 +211,18 @@ def test_every_run_asks_nccl_for_the_evidence_that_the_verdict_rests_on() -> Non
     assert "TUNING" in job(validation={"algorithm": "sharp"}).env["NCCL_DEBUG_SUBSYS"]
 
 
-def test_hcas_come_from_our_operator_else_from_the_profile_else_by_the_configured_name() -> None:
-    off = {"enabled": False}
-    assert job(network_operator={"resource": "example.com/hca"}).hca_resources == {"example.com/hca": 8}
-    assert job(network_operator=off).hca_resources == {"nvidia.com/hostdev": 8}
-    assert job(network_operator=off, validation={"transport": "socket"}).hca_resources == {}
-    known = {"enabled": False, "resource": "rdma/ib"}
-    assert job(network_operator=known).hca_resources == {"rdma/ib": 8}
-    assert job(network_operator=known, validation={"transport": "socket"}).hca_resources == {}
-    assert job(network_operator=off, validation={"profile": "h100-coreweave"}).hca_resources == {"rdma/ib": 1}
+@pytest.mark.parametrize(
+    ("operator", "validation", "hcas"),
+    [
+        ({"resource": "example.com/hca"}, {}, {"example.com/hca": 8}),
+        ({"enabled": False}, {}, {"nvidia.com/hostdev": 8}),
+        ({"enabled": False}, {"transport": "socket"}, {}),
+        ({"enabled": False, "resource": "rdma/ib"}, {}, {"rdma/ib": 8}),
+        ({"enabled": False, "resource": "rdma/ib"}, {"transport": "socket"}, {}),
+        ({"enabled": False}, {"profile": "h100-coreweave"}, {"rdma/ib": 1}),
+    ],
+)
+def test_hcas_come_from_our_operator_else_the_profile_else_the_configured_name(
+    operator: dict[str, Any], validation: dict[str, Any], hcas: dict[str, int]
+) -> None:
+    assert job(network_operator=operator, validation=validation).hca_resources == hcas
