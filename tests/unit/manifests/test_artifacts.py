@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,23 @@ VALUES = {
     "nfd": {"enabled": True},
     "off": {"enabled": False},
 }
-ABOUT = {
-    "name": "gpu-operator",
-    "version": "26",
-    "appVersion": "v26.7.0",
-    "dependencies": [
-        {"name": "node-feature-discovery", "condition": "nfd.enabled"},
-        {"name": "unused", "alias": "other", "condition": "off.enabled"},
-    ],
+# A chart of the GPU Operator's form, with one subchart that is installed and one that is not.
+DISCOVERY, UNUSED = "charts/node-feature-discovery", "charts/unused"
+FILES: dict[str, Any] = {
+    "Chart.yaml": {
+        **{"name": "gpu-operator", "version": "26", "appVersion": "v26.7.0"},
+        "dependencies": [
+            {"name": "node-feature-discovery", "condition": "nfd.enabled"},
+            {"name": "unused", "alias": "other", "condition": "off.enabled"},
+        ],
+    },
+    "values.yaml": VALUES,
+    "templates/a.yaml": "{{ no yaml",
+    f"{DISCOVERY}/Chart.yaml": {"name": "node-feature-discovery", "appVersion": "v0.18"},
+    f"{DISCOVERY}/values.yaml": {"image": {"repository": "registry.k8s.io/nfd/node-feature-discovery"}},
+    f"{UNUSED}/Chart.yaml": {"name": "unused", "version": "1"},
+    f"{UNUSED}/values.yaml": {"image": "quay.io/not/used:1"},
 }
-NFD = {"image": {"repository": "registry.k8s.io/nfd/node-feature-discovery"}}
 IN_THE_CHART = [
     "ghcr.io/g/exporter:latest",
     "nvcr.io/nvidia/gpu-operator:v26.7.0",
@@ -58,43 +65,24 @@ IN_THE_CHART = [
 ]
 
 
-def packed(files: dict[str, bytes], top: str) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(f"{top}/{name}")
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return made.getvalue()
-
-
-def text(content: Any) -> bytes:
-    return yaml.safe_dump(content).encode()
+def packed(folder: Path) -> str:
+    """Put an archive in the place of a folder."""
+    with tarfile.open(folder.with_suffix(".tgz"), "w:gz") as archive:
+        archive.add(folder, folder.name)
+    shutil.rmtree(folder)
+    return f"{folder.name}.tgz"
 
 
 @pytest.fixture(params=["folder", "archive", "subchart as archive"])
 def chart(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of the GPU Operator's form, with one subchart that is installed and one that is not."""
-    discovery = {"name": "node-feature-discovery", "appVersion": "v0.18"}
-    subcharts = {
-        "node-feature-discovery": {"Chart.yaml": text(discovery)},
-        "unused": {"Chart.yaml": text({"name": "unused", "version": "1"})},
-    }
-    subcharts["node-feature-discovery"]["values.yaml"] = text(NFD)
-    subcharts["unused"]["values.yaml"] = text({"image": "quay.io/not/used:1"})
-    files = {"Chart.yaml": text(ABOUT), "values.yaml": text(VALUES), "templates/a.yaml": b"{{ no yaml"}
-    for name, inner in subcharts.items():
-        if request.param == "subchart as archive":
-            files[f"charts/{name}-1.tgz"] = packed(inner, name)
-        else:
-            files |= {f"charts/{name}/{each}": content for each, content in inner.items()}
-    if request.param != "folder":
-        (tmp_path / "chart.tgz").write_bytes(packed(files, "gpu-operator"))
-        return "chart.tgz"
-    for name, content in files.items():
-        (tmp_path / "chart" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "chart" / name).write_bytes(content)
-    return "./chart"
+    top = tmp_path / "gpu-operator"
+    for name, content in FILES.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    if request.param == "subchart as archive":
+        for subchart in (DISCOVERY, UNUSED):
+            packed(top / subchart)
+    return "./gpu-operator" if request.param == "folder" else packed(top)
 
 
 def of(project: Path, **sections: Any) -> Needs:
@@ -165,13 +153,9 @@ def test_k3s_is_a_binary_and_the_archive_of_its_images_per_known_architecture(tm
         ("binary", f"{RELEASE}/k3s-arm64", "1" * 64),
         ("archive", f"{RELEASE}/{archive}", "2" * 64),
     ]
-
-
-def test_the_archives_of_the_stack_take_the_place_of_the_released_one(tmp_path: Path) -> None:
-    url = "https://mirror/k3s-airgap-images-amd64.tar.zst"
-    image = {"url": url, "sha256": "cd" * 32, "roles": ["server"]}
-    found = of(tmp_path, k3s={"sha256": {"amd64": "ab" * 32}, "images": [image]})
-    assert names(found, "archive") == [url]
+    own = {"url": f"https://mirror/{archive}", "sha256": "cd" * 32, "roles": ["server"]}
+    found = of(tmp_path, k3s={"checksums_file": "sums", "images": [own]})
+    assert names(found, "archive") == [own["url"]], "in place of the released one"
 
 
 def test_packages_are_those_of_the_hosts_that_are_configured(tmp_path: Path) -> None:

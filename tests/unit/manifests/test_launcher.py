@@ -114,7 +114,7 @@ def test_an_image_without_a_program_says_so_and_what_to_set(programs: Path, miss
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
 
 
-def test_the_first_rank_of_each_host_prints_its_limits_before_the_program_starts(
+def test_the_first_rank_of_a_host_prints_its_limits_first(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NODE_FILE", str(programs / "node"))
@@ -130,14 +130,6 @@ def test_the_first_rank_of_each_host_prints_its_limits_before_the_program_starts
     assert [each.evidence for each in verdict.diagnoses if each.name == "few-open-files"] == [limits]
 
 
-def test_a_collective_that_fails_does_not_hide_the_next_one_but_fails_the_job(programs: Path) -> None:
-    done = run(both(), programs, FAILING="all_reduce_perf")
-    assert done.returncode == 3
-    assert "# busbar: all_reduce ended with exit code 3" in done.stdout
-    assert "# busbar: all_gather ended with exit code 0" in done.stdout
-    assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 3"
-
-
 def test_names_that_do_not_resolve_keep_no_mpirun(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
     (programs / "getent").write_text("#!/bin/bash\n[[ $2 == localhost ]]\n")
@@ -148,9 +140,7 @@ def test_names_that_do_not_resolve_keep_no_mpirun(programs: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("deadline", "names", "measure"), [(60, 30, 45), (180, 90, 165), (1800, 120, 1785)])
-def test_names_and_collectives_are_waited_for_within_the_deadline_of_the_job(
-    deadline: int, names: int, measure: int
-) -> None:
+def test_waits_for_names_and_collectives_fit_the_deadline(deadline: int, names: int, measure: int) -> None:
     text = script(job(validation={"deadline_seconds": deadline}))
     limits = dict(re.findall(r"^(NAMES|MEASURE)_SECONDS=(\d+)$", text, re.M))
     assert limits == {"NAMES": str(names), "MEASURE": str(measure)}
@@ -185,10 +175,15 @@ def counted(stdout: str) -> tuple[int, int]:
     return int(found[0]), int(found[1])
 
 
-@pytest.mark.parametrize("failing", ["nothing", "all_reduce_perf"])
-def test_the_line_before_the_last_counts_everything_before_it(programs: Path, failing: str) -> None:
-    done = run(both(), programs, FAILING=failing)
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_collective_that_fails_fails_the_job_after_the_next_one_and_all_lines_are_counted(
+    programs: Path, code: int
+) -> None:
+    done = run(both(), programs, FAILING="all_reduce_perf" if code else "nothing")
     lines = done.stdout.splitlines(keepends=True)
+    assert f"# busbar: all_reduce ended with exit code {code}\n" in lines
+    assert "# busbar: all_gather ended with exit code 0\n" in lines
+    assert (done.returncode, lines[-1]) == (code, f"{LAST_LINE} {code}\n")
     assert lines[-2].startswith(COUNT_LINE)
     assert counted(done.stdout) == (len(lines) - 2, len("".join(lines[:-2]).encode()))
 

@@ -37,24 +37,22 @@ def test_there_is_one_node_feature_discovery() -> None:
     """Two of them overwrite each other's labels; the GPU Operator brings it."""
     site = cluster()
     assert NETWORK_OPERATOR.values(HELM_VALUES, site.network_operator)["nfd"] == {"enabled": False}
-    gpu = gpu_values(site)
-    assert "nfd" not in gpu, "the default: enabled"
+    assert "nfd" not in gpu_values(site), "the default: enabled"
 
 
-def test_untainted_pools_leave_the_charts_tolerations_alone() -> None:
-    made = gpu_values(cluster())
-    assert "tolerations" not in made["daemonsets"]
-    assert "worker" not in made["node-feature-discovery"]
-
-
-def test_a_tainted_pool_is_reached_by_operands_and_feature_discovery_once_each() -> None:
+def test_a_tainted_pool_is_reached_by_operands_discovery_and_device_plugin_once_each() -> None:
     site = cluster({"taints": [TAINT]})
-    pools = [*site.pools.values(), *site.pools.values()]
-    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints_of(pools))
-    ours = {**TAINT, "operator": "Equal"}
+    taints = taints_of([*site.pools.values(), *site.pools.values()])
+    made = GPU_OPERATOR.values(HELM_VALUES, site.gpu_operator, taints)
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    assert made["daemonsets"]["tolerations"] == [gpu, ours]
-    assert made["node-feature-discovery"]["worker"]["tolerations"][1:] == [gpu, ours]
+    both = [gpu, {**TAINT, "operator": "Equal"}]
+    assert made["daemonsets"]["tolerations"] == both
+    assert made["node-feature-discovery"]["worker"]["tolerations"][1:] == both
+    policy = operators.render_policy(site.network_operator, taints, RAILS)["spec"]
+    assert set(policy) == {"sriovDevicePlugin", "tolerations"} and policy["tolerations"] == both
+    untainted = gpu_values(cluster())
+    assert "tolerations" not in untainted["daemonsets"], "those of the chart stay"
+    assert "worker" not in untainted["node-feature-discovery"]
 
 
 def test_what_is_not_on_every_worker_tolerates_the_taints_of_servers_that_coredns_tolerates() -> None:
@@ -85,22 +83,13 @@ def test_a_values_file_that_is_not_a_mapping_is_named(tmp_path: Path) -> None:
 RAILS = ["0000:1b:00.0", "0000:9b:00.0"]
 
 
-def policy_of(site: Cluster) -> dict[str, Any]:
-    taints = taints_of(site.pools.values())
-    spec: dict[str, Any] = operators.render_policy(site.network_operator, taints, RAILS)["spec"]
-    return spec
-
-
-LISTED = ["0000:af:00.0"]
-
-
 @pytest.mark.parametrize(
     ("of_site", "more"),
     [
         ({}, {}),
         ({"pfNames": ["ib0"]}, {"pfNames": ["ib0"]}),
         # Those that a site lists itself take the place of what preflight has found.
-        ({"pciAddresses": LISTED}, {"pciAddresses": LISTED}),
+        ({"pciAddresses": ["0000:af:00.0"]}, {"pciAddresses": ["0000:af:00.0"]}),
     ],
 )
 def test_pods_are_offered_the_rails_and_no_other_hca(of_site: dict[str, Any], more: dict[str, Any]) -> None:
@@ -118,21 +107,10 @@ def test_the_policy_offers_the_configured_resource_from_the_image_of_the_charts_
     site = cluster(
         network_operator={"resource": "rdma/ib", "version": "26.1.2"}, gpu_operator={"version": "v26.3.3"}
     )
-    plugin = policy_of(site)["sriovDevicePlugin"]
+    plugin = operators.render_policy(site.network_operator, [], RAILS)["spec"]["sriovDevicePlugin"]
     assert plugin["version"] == "network-operator-v26.1.2"
     (resource,) = json.loads(plugin["config"])["resourceList"]
     assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
-
-
-def test_the_policy_has_the_device_plugin_only_which_tolerates_each_taint_of_the_pools_once() -> None:
-    site = cluster({"taints": [TAINT]})
-    pools = [*site.pools.values(), *site.pools.values()]
-    policy = operators.render_policy(site.network_operator, taints_of(pools), RAILS)["spec"]
-    assert set(policy) == {"sriovDevicePlugin", "tolerations"}
-    assert policy["tolerations"] == [
-        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
-        {**TAINT, "operator": "Equal"},
-    ]
 
 
 def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
@@ -148,14 +126,13 @@ def test_the_request_to_wait_is_one_that_the_command_takes() -> None:
 
 
 def test_hundreds_of_nodes_get_more_time_for_a_rollout_and_longer_one_node_at_a_time() -> None:
-    nodes = {f"w{n}": 8 for n in range(440)}
-    request = GPU_OPERATOR.wait_request(cluster().gpu_operator, "nvidia.com/gpu", nodes)
-    assert request["deadline_seconds"] == 1800 + 2200
     site, nodes = cluster(), {f"w{n}": 8 for n in range(440)}
-    gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", nodes)
-    hcas = NETWORK_OPERATOR.wait_request(site.network_operator, "nvidia.com/hostdev", nodes)
-    added = gpus["deadline_seconds"] - site.gpu_operator.timeout_seconds
-    assert hcas["deadline_seconds"] - site.network_operator.timeout_seconds > 2 * added
+    gpus = GPU_OPERATOR.wait_request(site.gpu_operator, "nvidia.com/gpu", nodes)["deadline_seconds"]
+    hcas = NETWORK_OPERATOR.wait_request(site.network_operator, "nvidia.com/hostdev", nodes)[
+        "deadline_seconds"
+    ]
+    assert gpus - site.gpu_operator.timeout_seconds == 2200
+    assert hcas - site.network_operator.timeout_seconds > 2 * 2200
 
 
 @pytest.mark.parametrize(

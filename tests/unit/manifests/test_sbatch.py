@@ -153,8 +153,7 @@ def test_the_log_of_a_healthy_job_passes_and_is_whole(slurm: Path, tmp_path: Pat
 
 
 def test_the_log_of_a_rack_passes(slurm: Path) -> None:
-    log = Made()
-    rack(log)
+    rack(log := Made())
     made(slurm, log)
     done = run(of_profile("gb200-nvl72"), slurm)
     verdict = verdict_on(done.stdout, profile="gb200-nvl72", nodes=18)
@@ -199,7 +198,7 @@ STOPPED: list[tuple[str, str | None, dict[str, str], int, str]] = [
 
 
 @pytest.mark.parametrize(("missing", "image", "env", "code", "said"), STOPPED)
-def test_what_stops_the_script_is_one_message_with_the_fix(
+def test_what_stops_the_script_has_one_message(
     slurm: Path, missing: str, image: str | None, env: dict[str, str], code: int, said: str
 ) -> None:
     if missing:
@@ -246,27 +245,19 @@ def test_segments_fit_a_rack_and_divide_the_nodes(nodes: int, domain: int, segme
     assert segment_size(nodes, domain) == segment
 
 
-def test_slurm_gives_a_job_at_least_its_deadline_and_without_a_profile_no_segment() -> None:
+def test_a_job_gets_its_deadline_and_the_gpus_of_its_nodes_and_without_a_profile_no_segment() -> None:
     for seconds, minutes in ((60, 1), (61, 2), (1800, 30)):
         text = script(job(validation={"deadline_seconds": seconds}), None)
         assert f"#SBATCH --time={minutes}\n" in text and "--segment" not in text
-
-
-def test_fewer_gpus_than_the_profile_has_are_fewer_ranks() -> None:
-    text = printed(FIRST, gpus=4)
-    assert "#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n" in text
-    assert "--ntasks-per-node=8\n" in printed(FIRST)
+    assert "#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n" in printed(FIRST, gpus=4)
 
 
 # As the published manifests ask for them (`source` of each profile), without their cpu.
 LIMITS: dict[str, dict[str, Any]] = {
-    "a100-noib": {"nvidia.com/gpu": 8, "memory": "1000Gi"},
-    "efa": {
-        **{"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32},
-        **{"memory": "32000Mi", "hugepages-2Mi": "5120Mi"},
-    },
+    "a100-noib": {"memory": "1000Gi"},
+    "efa": {"vpc.amazonaws.com/efa": 32, "memory": "32000Mi", "hugepages-2Mi": "5120Mi"},
     "gb200-nvl72": {"nvidia.com/gpu": 4, "memory": "900Gi", "rdma/ib": 1},
-    "h100-crusoe": {"nvidia.com/gpu": 8, "memory": "120000Mi", "nvidia.com/hostdev": 8},
+    "h100-crusoe": {"memory": "120000Mi", "nvidia.com/hostdev": 8},
 }
 
 
@@ -274,5 +265,5 @@ LIMITS: dict[str, dict[str, Any]] = {
 def test_a_worker_asks_for_what_the_manifest_of_its_profile_asks_for(name: str) -> None:
     manifest = mpijob.render(job_of(name))
     pod = manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert pod["containers"][0]["resources"]["limits"] == LIMITS[name]
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8, **LIMITS[name]}
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}} in pod["volumes"]
