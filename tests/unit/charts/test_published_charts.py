@@ -54,14 +54,6 @@ def test_every_key_we_set_is_one_that_the_chart_reads(chart: str, version: str) 
     assert set(unknown_keys(rendered(chart), published_values(chart, version))) <= OF_DISCOVERY
 
 
-@pytest.mark.parametrize(("chart", "version"), EVERY_VERSION)
-def test_a_misspelt_key_would_be_found(chart: str, version: str) -> None:
-    wrong = {**rendered(chart), "driver": {"enabeld": False}, "ofedDriver": {"deploy": False}}
-    found = set(unknown_keys(wrong, published_values(chart, version)))
-    assert "ofedDriver" in found
-    assert found & {"driver", "driver.enabeld"}
-
-
 SELECTORS = {"pfNames": ["ib0"], "linkTypes": []}
 MIRROR = {"image_repository": "registry.example:5000/mellanox", "resource": "rdma/ib", "selectors": SELECTORS}
 POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -65,7 +65,7 @@ def end(monkeypatch: pytest.MonkeyPatch, workers: Any = READY, servers: Any = ()
         {"servers": TimedOut(60, "waiting for the API", REFUSED)},
     ],
 )
-def test_an_api_that_does_not_answer_fails_the_update(
+def test_an_api_without_an_answer_fails_the_update(
     answers: dict[str, Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [error] = answers.values()

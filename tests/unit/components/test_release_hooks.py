@@ -38,25 +38,20 @@ def call(hooks: list[Callable[[Any], Any]] | None) -> None:
     asyncio.run(hook(None))
 
 
-def test_a_release_is_repaired_before_its_installation(
+def test_a_recovery_before_an_upgrade_warns_and_one_before_an_installation_does_not(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(releases, "before_install", lambda *given: calls.append(given))
-    call(create_recovery_hooks(*RELEASE).before_create)
-    assert calls == [("KUBECONFIG", "gpu-operator", "operators")]
-    assert warnings == []
-
-
-def test_a_recovery_before_an_upgrade_is_a_warning(
-    warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(releases, "before_upgrade", lambda api, name, where: f"{api} {name} {where}")
-    call(create_recovery_hooks(*RELEASE).before_update)
+    made = create_recovery_hooks(*RELEASE)
+    call(made.before_create)
+    assert (calls, warnings) == ([("KUBECONFIG", "gpu-operator", "operators")], [])
+    call(made.before_update)
     assert warnings == ["KUBECONFIG gpu-operator operators"]
 
 
-def test_nothing_is_recovered_or_changed_when_the_check_before_a_change_refuses(
+def test_nothing_is_recovered_when_the_check_refuses(
     warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(api: Any) -> None:

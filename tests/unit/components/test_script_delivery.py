@@ -1,4 +1,4 @@
-"""When a failed Command is run again, and that the host has got its script before.
+"""When a failed Command is run again, and that the host has got its script before; Commands on this machine.
 
 The host is an SSH server of this test on loopback; the hook is called as the engine calls it.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pulumi
 import pytest
 
 from busbar.components.engine.hosts import SshLogin
+from busbar.components.engine.local_command import busbar_command
 from busbar.components.worker_pool import create_delivery_hook
 from busbar.config import Cluster
 from busbar.hosts import scripts
@@ -74,9 +77,7 @@ def test_a_host_without_its_script_is_given_it_and_asked_again(tmp_path: Path, w
         [],
     ],
 )
-def test_other_failures_and_a_second_one_stand(
-    tmp_path: Path, warnings: list[str], errors: list[str]
-) -> None:
+def test_other_and_second_failures_stand(tmp_path: Path, warnings: list[str], errors: list[str]) -> None:
     assert retried(tmp_path, errors) == (False, [])
 
 
@@ -89,3 +90,16 @@ def test_a_host_that_is_gone_meanwhile_is_named(tmp_path: Path, warnings: list[s
     assert retried(tmp_path, [MISSING], up=False) == (False, [])
     [warning] = warnings
     assert "gpu-1: root@127.0.0.1:1 refuses the connection" in warning
+
+
+@pytest.mark.parametrize(
+    ("python", "shown"), [("project/.venv/bin/python", "./.venv/bin/python"), ("python", "{}/python")]
+)
+def test_the_engine_runs_the_interpreter_of_the_project_by_a_relative_path(
+    python: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / python))
+    words = [shown.format(tmp_path), "-m", "busbar", "preflight"]
+    assert shlex.split(busbar_command("preflight")) == words
