@@ -103,24 +103,23 @@ def test_the_secret_key_of_a_stack_is_used(tmp_path: Path, monkeypatch: pytest.M
     assert "the SSH key in the secret sshPrivateKey cannot be used" in done.stderr
 
 
-def test_a_passphrase_has_no_line_break_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passphrase_has_no_line_break_at_its_end_and_is_not_read_with_an_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "value of $3"')
-    with (tmp_path / "Pulumi.prod.yaml").open("a") as file:
-        file.write("  busbar:sshPrivateKeyPassword: {secure: v1:def}\n")
+    file = tmp_path / "Pulumi.prod.yaml"
+    password = "  busbar:sshPrivateKeyPassword: {secure: v1:def}\n"
+    file.write_text(file.read_text() + password)
     stack, cluster = load_stack("prod", None)
-    other = replace(stack, namespace="slurm")
-    assert login_of(other, cluster.ssh).private_key == "value of slurm:sshPrivateKey\n"
     login = login_of(stack, cluster.ssh)
     assert login.private_key == "value of busbar:sshPrivateKey\n"
     assert login.private_key_password == "value of busbar:sshPrivateKeyPassword"
-
-
-def test_with_an_agent_no_passphrase_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack_with_secret_key(tmp_path, monkeypatch, "exit 1")
-    config = {"busbar:cluster": site(), "busbar:sshPrivateKeyPassword": {"secure": "v1:def"}}
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
-    file, cluster = load_stack("prod", None)
-    assert login_of(file, cluster.ssh).uses_agent
+    other = replace(stack, namespace="slurm")
+    assert login_of(other, cluster.ssh).private_key == "value of slurm:sshPrivateKey\n"
+    (tmp_path / "bin/pulumi").write_text("#!/bin/false\n")
+    file.write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}) + password)
+    stack, cluster = load_stack("prod", None)
+    assert login_of(stack, cluster.ssh).uses_agent
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_an_output_that_the_state_does_not_give_names_the_next_command(
         ("echo 'error: passphrase must be set' >&2; exit 1", None),
     ],
 )
-def test_the_id_of_the_cluster_is_read_from_the_state(
+def test_the_id_comes_from_the_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str, known: str | None
 ) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, f"[[ $1 == config ]] && exit; {pulumi}")

@@ -103,11 +103,8 @@ def test_a_text_that_is_not_a_result_is_refused(text: str) -> None:
 
 
 def test_equal_findings_are_joined_and_errors_come_first() -> None:
-    found = [
-        Finding(("a",), "is slow", "wait", kind="warning"),
-        Finding(("b",), "is down", "boot"),
-        Finding(("c",), "is slow", "wait", kind="warning"),
-    ]
+    slow = [Finding((name,), "is slow", "wait", kind="warning") for name in ("a", "c")]
+    found = [slow[0], Finding(("b",), "is down", "boot"), slow[1]]
     assert list(lines(found)) == [("error", "b: is down. Fix: boot"), ("warning", "a, c: is slow. Fix: wait")]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from busbar.finding import Finding
-from busbar.hosts.inventory import Host
 from busbar.preflight.host_checks import check_host
 from busbar.preflight.nfs_checks import check_nfs
 from busbar.preflight.spec import HostRequirements
@@ -35,9 +34,6 @@ def test_a_disk_of_its_own_with_room_and_what_is_allowed_has_no_findings() -> No
     assert server(listening=[{"port": 2049, "process": "x"}], managed=True) == []
 
 
-GANESHA = {"listening": [{"port": 2049, "process": "ganesha.nfsd"}]}
-
-
 @pytest.mark.parametrize(
     ("folder", "level", "what"),
     [
@@ -48,7 +44,11 @@ GANESHA = {"listening": [{"port": 2049, "process": "ganesha.nfsd"}]}
         ({"free_bytes": 90 * 10**9}, "error", "90.0 GB free for /srv/busbar, expected 100 GB"),
         ({"free_bytes": 9 * 10**9, "managed": True}, "warning", "9.0 GB free for /srv/busbar"),
         ({"kind": "folder", "writable": False}, "warning", "is not writable for nobody, as whom pods write"),
-        (GANESHA, "error", "2049 is in use by ganesha.nfsd"),
+        (
+            {"listening": [{"port": 2049, "process": "ganesha.nfsd"}]},
+            "error",
+            "2049 is in use by ganesha.nfsd",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_exported_is_found(folder: dict[str, Any], level: str, what: str) -> None:
@@ -90,13 +90,10 @@ def test_a_worker_that_cannot_mount_is_named(client: dict[str, Any], what: str, 
     assert fix in str(finding.fix)
 
 
-@pytest.mark.parametrize("host", [a_host("nfs-1", "nfs"), a_host("worker-1")], ids=lambda host: host.name)
-def test_an_incomplete_report_is_an_error(host: Host) -> None:
-    (finding,) = check_nfs(NFS, host, report())
-    assert finding.kind == "error" and "report has no NFS" in finding.what
-
-
-def test_without_an_nfs_server_nothing_is_checked() -> None:
+def test_an_incomplete_report_is_an_error_and_without_an_nfs_server_nothing_is_checked() -> None:
+    for host in (a_host("nfs-1", "nfs"), a_host("worker-1")):
+        (finding,) = check_nfs(NFS, host, report())
+        assert finding.kind == "error" and "report has no NFS" in finding.what
     assert check_nfs(None, a_host("worker-1"), report()) == []
 
 

@@ -17,22 +17,17 @@ ROWS = yaml.safe_load(Path(__file__).with_name("requirements.yaml").read_text())
 
 
 def asked(pool: dict[str, Any] | None = None, **cluster: Any) -> Spec:
-    def host(name: str, address: str) -> dict[str, str]:
-        return {"name": name, "address": address, "host_key": HOST_KEY}
-
+    groups = {"load_balancers": "lb-1", "servers": "server-1", "workers": "worker-1"}
+    hosts = {
+        group: [{"name": name, "address": f"10.0.0.{number}", "host_key": HOST_KEY}]
+        for number, (group, name) in enumerate(groups.items(), 1)
+    }
     content = {
-        "name": "site",
-        "ssh": {"agent": True},
-        "hosts": {
-            "load_balancers": [host("lb-1", "10.0.0.1")],
-            "servers": [host("server-1", "10.0.0.11")],
-            "workers": [host("worker-1", "10.0.0.21")],
-        },
+        **{"name": "site", "ssh": {"agent": True}, "hosts": hosts},
         "pools": {"h100": {"gpus": 8, "rails": 8, "rate_gbps": 400, **(pool or {})}},
         "k3s": {"sha256": {"amd64": "a" * 64}, **cluster.pop("k3s", {})},
-        **cluster,
     }
-    return spec_of(load(content))
+    return spec_of(load(content | cluster))
 
 
 def changed(before: Spec, after: Spec) -> list[str]:
@@ -67,7 +62,7 @@ def test_servers_need_room_for_etcd_and_images_and_load_balancers_for_a_package(
     ],
     ids=["nothing new", "a release of K3s", "a label", "another measurement"],
 )
-def test_the_hosts_that_a_change_concerns_are_asked_again(
+def test_hosts_that_a_change_concerns_are_asked_again(
     pool: dict[str, Any], stack: dict[str, Any], again: list[str]
 ) -> None:
     assert changed(asked(), asked(pool, **stack)) == again
@@ -83,19 +78,14 @@ def test_a_place_in_the_fabric_looks_at_its_worker_again() -> None:
     assert changed(placed("a", "b"), placed("a", "c")) == ["gpu-2"]
 
 
-def with_nfs(folder: str = "/srv/busbar", workers: int = 2) -> Spec:
-    cluster = site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": folder})
-    return spec_of(load(cluster))
+def test_the_nfs_server_or_its_workers_are_checked_again_for_another_folder_client_or_server() -> None:
+    def with_nfs(folder: str = "/srv/busbar", workers: int = 2) -> Spec:
+        return spec_of(load(site(workers={"h100": workers}, nfs_server={"host": "lb-1", "folder": folder})))
 
-
-def test_the_nfs_server_is_checked_again_when_its_folder_or_its_clients_change() -> None:
     assert changed(with_nfs(), with_nfs("/srv/other")) == ["lb-1"]
     before, after = with_nfs(workers=2), with_nfs(workers=3)
     kept = Spec(login=after.login, hosts=before.hosts, requirements=after.requirements, nfs=after.nfs)
     assert changed(before, kept) == ["lb-1"]
-
-
-def test_with_a_new_nfs_server_the_workers_are_checked_too() -> None:
     without = spec_of(load(site(workers={"h100": 2})))
     assert changed(without, with_nfs()) == ["lb-1", "gpu-1", "gpu-2"]
 

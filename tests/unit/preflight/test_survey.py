@@ -26,33 +26,46 @@ from tests.support.ssh_hosts import CLIENT, HOST, Handler, machine, public
 from tests.unit.preflight.samples import REQUIRED, a_host, spec
 
 STRANGER = asyncssh.generate_private_key("ssh-ed25519")
-PROHIBITED = asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
+FAILED, PROHIBITED = asyncssh.OPEN_CONNECT_FAILED, asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED
 
 
 def answering(**changes: Any) -> Handler:
     def handler(process: asyncssh.SSHServerProcess[str]) -> None:
-        made = report(epoch=time.time(), **changes).model_dump_json()
-        process.stdout.write(f"{made}\n")
+        process.stdout.write(f"{report(epoch=time.time(), **changes).model_dump_json()}\n")
         process.exit(0)
 
     return handler
 
 
-def failing(stderr: str, status: int = 1) -> Handler:
+def printing(stdout: str = "", stderr: str = "", status: int = 0) -> Handler:
     def handler(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write(stdout)
         process.stderr.write(stderr)
         process.exit(status)
 
     return handler
 
 
-def ask_one(handler: Handler, key_file: Path, login: asyncssh.SSHKey = CLIENT, **changes: Any) -> Outcome:
+def ask(asked: Spec, previous: dict[str, HostRecord] | None = None) -> Outcome:
+    return asyncio.run(survey(asked, previous or {}))
+
+
+def ask_one(
+    handler: Handler, key_file: Path, *, server: Any = None, deliver: bool = False, **changes: Any
+) -> Outcome:
+    """Ask a host that answers so; `server`: how its sshd differs, `changes`: those of the host."""
+
     async def scenario() -> Outcome:
-        async with machine(handler, login=login) as port:
-            place: dict[str, Any] = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
-            return await survey(spec(a_host(**place | changes), key_file=str(key_file)), {})
+        async with machine(handler, **(server or {})) as port:
+            asked = spec(at(port, **changes), key_file=str(key_file))
+            return await survey(asked, {}, deliver=deliver)
 
     return asyncio.run(scenario())
+
+
+def at(port: int, name: str = "worker-1", /, **changes: Any) -> Host:
+    place: dict[str, Any] = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
+    return a_host(name, **place | changes)
 
 
 @pytest.fixture(scope="module")
@@ -79,22 +92,28 @@ def test_a_good_host_passes_with_its_facts(key_file: Path) -> None:
 
 
 def test_a_login_shell_that_prints_another_encoding_than_utf8_keeps_no_host_out(key_file: Path) -> None:
+    made = report(epoch=time.time()).model_dump_json()
+    banner: Any = "Höchstleistungsrechner\n".encode("latin-1")
+
     def handler(process: asyncssh.SSHServerProcess[bytes]) -> None:
-        process.stdout.write("Höchstleistungsrechner\n".encode("latin-1"))
-        process.stdout.write(f"{report(epoch=time.time()).model_dump_json()}\n".encode())
+        process.stdout.write(banner + f"{made}\n".encode())
         process.exit(0)
 
-    async def scenario() -> Outcome:
-        async with machine(handler, encoding=None) as port:
-            asked = a_host(address="127.0.0.1", port=port, host_key=public(HOST))
-            return await survey(spec(asked, key_file=str(key_file)), {})
-
-    assert asyncio.run(scenario()).findings == []
+    assert ask_one(handler, key_file, server={"encoding": None}).findings == []
 
 
-def test_a_host_that_has_another_key_is_not_talked_to(key_file: Path) -> None:
-    outcome = ask_one(answering(), key_file, host_key=public(STRANGER))
-    assert "has another host key than the pinned one" in what(outcome)
+@pytest.mark.parametrize(
+    ("server", "host", "says"),
+    [
+        ({}, {"host_key": public(STRANGER)}, "has another host key than the pinned one"),
+        ({"login": STRANGER}, {}, "refuses the SSH key"),
+        ({}, {"port": 1}, "worker-1: root@127.0.0.1:1 refuses the connection"),
+    ],
+)
+def test_a_host_without_a_login_is_named(
+    key_file: Path, server: dict[str, Any], host: dict[str, Any], says: str
+) -> None:
+    assert says in what(ask_one(answering(), key_file, server=server, **host))
 
 
 @pytest.mark.parametrize(("known", "role"), [(True, "worker"), (False, "worker"), (True, "server")])
@@ -107,7 +126,7 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
     monkeypatch.setattr(ssh, "connect", without_route)
     before = {"host-1": HostRecord("earlier", "machine", {"gpus": 8})} if known else {}
     asked = spec(a_host("host-1", role=role), key_file=str(key_file))
-    outcome = asyncio.run(survey(asked, before))
+    outcome = ask(asked, before)
     may_be_down = known and role == "worker"
     [finding] = outcome.findings
     assert finding.kind == ("warning" if may_be_down else "error")
@@ -117,10 +136,10 @@ def test_only_a_worker_that_passed_before_may_be_down_and_is_asked_again_next_ti
     assert facts.unreachable(outcome.records) == expected.keys()
 
 
-def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_a_time(
+def test_hosts_that_time_out_among_others_are_asked_again_in_small_batches(
     key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect, asked, open_at_once = ssh.connect, Counter[str](), []
+    connect, asked, open_at_once = ssh.connect, Counter[str](), set[str]()
     dead, loaded = {"worker-1"}, {f"worker-{number}" for number in range(2, 30)}
 
     async def slow_at_first(host: Host, *way: Any) -> Any:
@@ -128,21 +147,19 @@ def test_hosts_whose_connection_times_out_among_others_are_asked_again_a_few_at_
         if (asked[host.name] == 1 and host.name in loaded) or host.name in dead:
             raise TimeoutError
         if host.name in loaded:
-            open_at_once.append(host.name)
+            open_at_once.add(host.name)
             await asyncio.sleep(0)
             assert len(open_at_once) <= CONCURRENT_AGAIN
-            connection = await connect(host, *way)
-            open_at_once.remove(host.name)
-            return connection
-        return await connect(host, *way)
+        connection = await connect(host, *way)
+        open_at_once.discard(host.name)
+        return connection
 
     monkeypatch.setattr(ssh, "connect", slow_at_first)
 
     async def scenario() -> Outcome:
         async with machine(answering()) as port:
-            workers = [f"worker-{number}" for number in range(1, 33)]
-            at: dict[str, Any] = {"address": "127.0.0.1", "port": port, "host_key": public(HOST)}
-            return await survey(spec(*(a_host(name, **at) for name in workers), key_file=str(key_file)), {})
+            workers = [at(port, f"worker-{number}") for number in range(1, 33)]
+            return await survey(spec(*workers, key_file=str(key_file)), {})
 
     outcome = asyncio.run(scenario())
     assert {finding.host for finding in outcome.findings if "timed out" in finding.what} == dead
@@ -157,37 +174,27 @@ def test_where_no_host_answers_none_is_asked_twice(key_file: Path, monkeypatch: 
         raise TimeoutError
 
     monkeypatch.setattr(ssh, "connect", dead)
-    outcome = asyncio.run(survey(spec(a_host("a"), a_host("b"), key_file=str(key_file)), {}))
+    outcome = ask(spec(a_host("a"), a_host("b"), key_file=str(key_file)))
     assert sorted(asked) == ["a", "b"]
     assert len(outcome.errors) == 2
 
 
-def test_a_host_that_refuses_the_key_or_the_connection_is_named(key_file: Path) -> None:
-    outcome = ask_one(answering(), key_file, login=STRANGER)
-    assert "refuses the SSH key" in what(outcome)
-    outcome = asyncio.run(survey(spec(a_host(address="127.0.0.1", port=1), key_file=str(key_file)), {}))
-    assert "worker-1: root@127.0.0.1:1 refuses the connection" in what(outcome)
-
-
 @pytest.mark.parametrize(
-    "said",
+    ("said", "fix"),
     [
-        "sudo: a password is required",
-        "sudo: interactive authentication is required",  # sudo-rs as the sudo of Ubuntu 26.04
-        "sudo-rs: I'm sorry ubuntu. I'm afraid I can't do that",
+        ("sudo: a password is required", "NOPASSWD"),
+        # sudo-rs as the sudo of Ubuntu 26.04.
+        ("sudo: interactive authentication is required", "NOPASSWD"),
+        ("sudo-rs: I'm sorry ubuntu. I'm afraid I can't do that", "NOPASSWD"),
+        # What is allowed is not to be allowed again.
+        ("sudo: sorry, you must have a tty to run sudo", "Defaults:ubuntu !requiretty"),
     ],
 )
-def test_a_missing_sudo_right_is_told_with_its_cure(said: str, key_file: Path) -> None:
-    outcome = ask_one(failing(f"{said}\n"), key_file, user="ubuntu")
+def test_a_sudo_that_refuses_is_told_with_its_cure(said: str, fix: str, key_file: Path) -> None:
+    outcome = ask_one(printing(stderr=f"{said}\n", status=1), key_file, user="ubuntu")
     assert f"the login as ubuntu ends with exit status 1; it printed: {said}" in what(outcome)
-    assert "NOPASSWD" in str(outcome.errors[0].fix)
-
-
-def test_a_sudo_that_wants_a_terminal_is_not_told_to_allow_what_is_allowed(key_file: Path) -> None:
-    outcome = ask_one(failing("sudo: sorry, you must have a tty to run sudo\n"), key_file, user="ubuntu")
-    assert "you must have a tty to run sudo" in what(outcome)
-    fix = str(outcome.errors[0].fix)
-    assert "Defaults:ubuntu !requiretty" in fix and "NOPASSWD" not in fix
+    assert fix in str(outcome.errors[0].fix)
+    assert ("NOPASSWD" in str(outcome.errors[0].fix)) is (fix == "NOPASSWD")
 
 
 def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,11 +212,7 @@ def test_a_host_that_hangs_ends_at_the_deadline(key_file: Path, monkeypatch: pyt
     ],
 )
 def test_what_is_no_report_is_an_error(printed: str, says: str, key_file: Path) -> None:
-    def handler(process: asyncssh.SSHServerProcess[str]) -> None:
-        process.stdout.write(f"{printed}\n")
-        process.exit(0)
-
-    assert says in what(ask_one(handler, key_file))
+    assert says in what(ask_one(printing(f"{printed}\n"), key_file))
 
 
 def test_all_findings_of_a_host_come_at_once(key_file: Path) -> None:
@@ -226,12 +229,7 @@ def test_an_update_gives_only_workers_their_script(key_file: Path, deliver: bool
         payloads.append(json.loads(await process.stdin.readline()))
         answering()(process)
 
-    async def scenario() -> None:
-        async with machine(listening) as port:
-            asked = a_host(role=role, address="127.0.0.1", port=port, host_key=public(HOST))
-            await survey(spec(asked, key_file=str(key_file)), {}, deliver=deliver)
-
-    asyncio.run(scenario())
+    ask_one(listening, key_file, deliver=deliver, role=role)
     given = deliver and role == "worker"
     assert [sorted(each) for each in payloads] == [["deliver", "deliver_as"] if given else []]
 
@@ -252,12 +250,12 @@ def fingerprint(asked: Spec) -> str:
 def test_a_host_that_passed_the_same_question_is_not_asked_again(key_file: Path) -> None:
     asked = spec(a_host(address="127.0.0.1", port=1), key_file=str(key_file))
     previous = {"worker-1": HostRecord(fingerprint(asked), "aaaaaaaa", {"gpus": 8})}
-    outcome = asyncio.run(survey(asked, previous))
+    outcome = ask(asked, previous)
     assert (outcome.queried, outcome.findings) == (0, [])
     assert outcome.records == previous
 
 
-def test_a_host_is_asked_again_when_its_question_or_the_way_to_it_changes() -> None:
+def test_another_question_way_or_script_asks_a_host_again(monkeypatch: pytest.MonkeyPatch) -> None:
     jump = {"address": "10.0.0.9", "host_key": public(HOST)}
     before = fingerprint(spec(a_host()))
     assert fingerprint(spec(a_host())) == before
@@ -268,10 +266,6 @@ def test_a_host_is_asked_again_when_its_question_or_the_way_to_it_changes() -> N
         spec(a_host(), bastion=jump),
     )
     assert before not in map(fingerprint, others)
-
-
-def test_a_host_is_asked_again_by_another_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fingerprint(spec(a_host()))
     monkeypatch.setattr("busbar.hosts.scripts.digest", lambda script: "0" * 12)
     assert fingerprint(spec(a_host())) != before
 
@@ -280,7 +274,7 @@ def test_a_key_that_is_none_is_refused_without_showing_it(tmp_path: Path) -> Non
     path = tmp_path / "key"
     path.write_text("not a key at all")
     with pytest.raises(ValueError, match="cannot be used") as caught:
-        asyncio.run(survey(spec(a_host(), key_file=str(path)), {}))
+        ask(spec(a_host(), key_file=str(path)))
     assert "not a key at all" not in str(caught.value)
 
 
@@ -299,33 +293,33 @@ def behind_a_bastion(code: int, reason: str, key_file: Path) -> Outcome:
     return asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("reason", ["No route to host", "Connection timed out", "Network is unreachable"])
-def test_a_dead_worker_behind_a_bastion_does_not_stop_the_others(reason: str, key_file: Path) -> None:
-    (finding,) = behind_a_bastion(asyncssh.OPEN_CONNECT_FAILED, reason, key_file).findings
-    assert (finding.kind, finding.unreachable) == ("warning", True)
-    assert "left out of this update" in finding.what and "10.0.0.21:22" in finding.what
-
-
 @pytest.mark.parametrize(
-    ("code", "reason", "what"),
+    ("code", "reason", "level", "says"),
     [
-        (asyncssh.OPEN_CONNECT_FAILED, "Connection refused", "root@10.0.0.21:22 refuses the connection"),
-        (PROHIBITED, "no", "the bastion does not open a connection to root@10.0.0.21:22: no"),
+        *(
+            (FAILED, reason, "warning", "left out of this update")
+            for reason in ("No route to host", "Connection timed out", "Network is unreachable")
+        ),
+        (FAILED, "Connection refused", "error", "root@10.0.0.21:22 refuses the connection"),
+        (PROHIBITED, "no", "error", "the bastion does not open a connection to root@10.0.0.21:22: no"),
     ],
 )
-def test_a_refusal_behind_a_bastion_is_an_error(code: int, reason: str, what: str, key_file: Path) -> None:
+def test_only_a_dead_worker_behind_a_bastion_does_not_stop_the_others(
+    code: int, reason: str, level: str, says: str, key_file: Path
+) -> None:
     (finding,) = behind_a_bastion(code, reason, key_file).findings
-    assert (finding.kind, finding.what) == ("error", what)
+    assert (finding.kind, finding.unreachable) == (level, level == "warning")
+    assert says in finding.what and "10.0.0.21:22" in finding.what
 
 
 def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path) -> None:
     asked = spec(a_host("a"), a_host("b"), key_file=str(key_file), bastion=bastion(1))
-    outcome = asyncio.run(survey(asked, {}))
+    outcome = ask(asked)
     assert [finding.host for finding in outcome.errors] == ["a", "b"]
     assert all("bastion: root@127.0.0.1:1 refuses the connection" in each.what for each in outcome.errors)
 
 
-def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
+def test_a_silent_bastion_is_named_instead_of_the_hosts_behind_it(
     key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as silent:
@@ -333,7 +327,7 @@ def test_a_bastion_that_does_not_answer_is_named_instead_of_the_hosts_behind_it(
         silent.listen()  # the connection is made, and nobody says anything
         port = silent.getsockname()[1]
         monkeypatch.setattr("busbar.hosts.ssh.CONNECT_SECONDS", 0.2)
-        outcome = asyncio.run(survey(spec(a_host("a"), key_file=str(key_file), bastion=bastion(port)), {}))
+        outcome = ask(spec(a_host("a"), key_file=str(key_file), bastion=bastion(port)))
     assert f"bastion: connection to root@127.0.0.1:{port} timed out" in what(outcome)
 
 
@@ -353,7 +347,7 @@ def test_an_ssh_agent_that_answers_is_fine_and_a_stale_one_an_error_even_if_the_
 
 def test_a_login_of_agent_without_an_agent_is_one_error_and_not_one_per_host() -> None:
     with pytest.raises(ValueError, match=r"ssh\.agent is true, but SSH_AUTH_SOCK is not set"):
-        asyncio.run(survey(spec(a_host("a"), a_host("b")), {}))
+        ask(spec(a_host("a"), a_host("b")))
 
 
 def test_the_deadline_grows_with_the_number_of_waves() -> None:

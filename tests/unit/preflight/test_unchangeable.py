@@ -25,35 +25,26 @@ def server_args(**changes: Any) -> dict[str, Any]:
     return {"server_args": {key.replace("_", "-"): value for key, value in changes.items()}}
 
 
-def refused(
-    configured: Mapping[str, str], note: Mapping[str, str] | None = None, **objects: Any
-) -> list[Finding]:
-    """The findings of three servers; the API of the first one does not answer.
+ADDRESSES = {"server-1": "10.0.0.11", "server-2": "10.0.0.12"}
+NOTHING: dict[str, Any] = {
+    **{"pod_networks": (), "etcd_addresses": {}},
+    **{"service_cidr": "", "cluster_dns": ""},
+}
+FOUND: dict[str, Any] = {
+    **{"pod_networks": ("10.42.0.0/24", "10.42.1.0/24"), "etcd_addresses": ADDRESSES},
+    **{"service_cidr": "10.43.0.0/16", "cluster_dns": "10.43.0.10"},
+}
+
+
+def refused(configured: Mapping[str, str], note: Any = None, **objects: Any) -> list[Finding]:
+    """The findings of three servers; the API of the first one does not answer, and the third has no K3s yet.
 
     `note`: by default that of a cluster with MADE.
     """
-    nothing = {"pod_networks": (), "etcd_addresses": {}, "service_cidr": "", "cluster_dns": ""}
-    found = {
-        **nothing,
-        "pod_networks": ("10.42.0.0/24", "10.42.1.0/24"),
-        "etcd_addresses": {"server-1": "10.0.0.11", "server-2": "10.0.0.12"},
-        "service_cidr": "10.43.0.0/16",
-        "cluster_dns": "10.43.0.10",
-        **objects,
-    }
-    kept = of() if note is None else dict(note)
-    addresses = {"server-1": "10.0.0.11", "server-2": "10.0.0.12"}
-    servers = {
-        name: report(
-            node_address=address,
-            first_values=FirstValues.model_validate(
-                {"note": kept, **(found if name == "server-2" else nothing)}
-            ),
-        )
-        for name, address in addresses.items()
-    }
-    # This one has no K3s yet.
-    servers["server-3"] = report(node_address="10.0.0.13")
+    servers = {"server-3": report(node_address="10.0.0.13")}
+    for name, answer in (("server-1", NOTHING), ("server-2", FOUND | objects)):
+        values = FirstValues(note=of() if note is None else note, **answer)
+        servers[name] = report(node_address=ADDRESSES[name], first_values=values)
     return [*unchangeable.check(configured, servers)]
 
 
@@ -85,7 +76,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "key", "first", "now", "fix"), CASES)
-def test_a_change_is_refused_with_the_first_value_and_the_way_back(
+def test_a_change_is_refused_with_the_way_back(
     changes: dict[str, Any], key: str, first: str, now: str, fix: str
 ) -> None:
     (found,) = refused(of(**changes))
@@ -138,8 +129,7 @@ def test_a_cluster_without_a_note_is_known_by_its_nodes() -> None:
 
 
 def test_the_note_decides_while_no_api_answers() -> None:
-    silent: dict[str, Any] = {"pod_networks": (), "etcd_addresses": {}, "service_cidr": "", "cluster_dns": ""}
-    (found,) = refused(of(cluster_cidr="10.44.0.0/16"), **silent)
+    (found,) = refused(of(cluster_cidr="10.44.0.0/16"), **NOTHING)
     assert (found.host, found.what.partition(" ")[0]) == ("server-1", "k3s.cluster_cidr")
 
 
