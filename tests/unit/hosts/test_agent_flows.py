@@ -65,9 +65,6 @@ READY = "is the Node Ready?"
 RECORDED = ["write /var/lib/busbar/k3s-agent.sha256", "write /var/lib/busbar/applied.sha256"]
 
 
-# ---- Downloaded ahead ----------------------------------------------------------------------------------
-
-
 def test_what_was_downloaded_ahead_changes_nothing_until_the_installation_moves_it(worker: Host) -> None:
     before, release = worker.files(), worker.release(NEXT)
     assert worker.facts("prepare", {}, NODE_NAME="worker-1", **release) == {"node": "worker-1"}
@@ -84,9 +81,6 @@ def test_the_removal_of_a_host_that_never_joined_deletes_what_it_downloaded_ahea
     bare.facts("prepare", {}, NODE_NAME="worker-1", **bare.release(VERSION))
     assert bare.facts("k3s-agent", {}, **{**OWNER, "VERB": "remove"})["removed"] is False
     assert bare.files() == before and not (bare.root / "var/lib/busbar").exists()
-
-
-# ---- Installed -----------------------------------------------------------------------------------------
 
 
 def test_a_new_worker_is_marked_first_and_its_state_recorded_last(installed: tuple[Host, list[str]]) -> None:
@@ -156,7 +150,7 @@ def test_a_step_that_fails_says_why_and_nothing_counts_as_applied(bare: Host, fa
         ("", {"VERB": "start"}, "VERB=start is unknown. Fix: use one of: install remove"),
     ],
 )
-def test_a_host_that_can_be_no_worker_is_refused(
+def test_a_host_that_cannot_be_a_worker_is_refused(
     bare: Host, program: str, values: dict[str, str], says: str
 ) -> None:
     name, _, text = program.partition(": ")
@@ -172,9 +166,6 @@ def test_a_worker_gets_the_binary_of_its_processor(bare: Host) -> None:
     values = release | {"URL_AMD64": "https://mirror/other", "SHA256_AMD64": "0" * 64}
     bare.facts("prepare", {}, NODE_NAME="worker-1", **values)
     assert f"download {release['URL_ARM64']}" in bare.steps
-
-
-# ---- Updated -------------------------------------------------------------------------------------------
 
 
 def test_an_update_that_changes_nothing_restarts_nothing_and_writes_no_file(worker: Host) -> None:
@@ -206,7 +197,7 @@ def test_the_restart_for_another_configuration_rotates_what_is_due_too(worker: H
         ("state/deleted", "", "Node worker-1 was deleted: restarting k3s-agent, which makes it again"),
     ],
 )
-def test_an_agent_with_changed_files_or_without_its_node_restarts(
+def test_changed_files_or_a_lost_node_restart_the_agent(
     worker: Host, path: str, text: str, says: str
 ) -> None:
     worker.write(path, text)
@@ -236,9 +227,6 @@ def test_pods_of_a_node_with_another_pod_network_start_anew(worker: Host) -> Non
     assert worker.said == ["the pod CIDR of this Node has changed: restarting its pods and their network"]
 
 
-# ---- Removed -------------------------------------------------------------------------------------------
-
-
 def remove(host: Host, fails: str = "") -> subprocess.CompletedProcess[str]:
     return host.run("k3s-agent", {}, fails=fails, **{**OWNER, "VERB": "remove"})
 
@@ -252,14 +240,16 @@ def pod() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_last(
+def test_a_removal_ends_pods_before_their_mounts_and_the_record_last(
     worker: Host, pod: subprocess.Popen[bytes]
 ) -> None:
     root = worker.root
     worker.state("processes", f"{pod.pid} 1 containerd -c /var/lib/rancher/k3s/agent/etc/config.toml\n")
     worker.state("ip netns list", "cni-1 (id: 0)\nsite\n")
     worker.state("ip link show", "7: veth1@if2: <UP> master cni0\n8: eth0: <UP>\n")
-    worker.state("rules", "*filter\n-A FORWARD -j KUBE-FORWARD\n-A INPUT -p tcp\n")
+    ours = [":CNI-HOSTPORT-DNAT - [0:0]", "-A FORWARD -j KUBE-FORWARD", "-A FORWARD -j FLANNEL-FWD"]
+    others = [":DOCKER - [0:0]", "-A FORWARD -j DOCKER", "-A INPUT -p tcp"]
+    worker.state("rules", "\n".join(["*filter", *ours, *others, ""]))
     mounts = [f"{root}/run/k3s/a", f"{root}/var/lib/kubelet/pods/1", f"{root}/run/netns/cni-1", "/site"]
     worker.write("proc/self/mounts", "".join(f"x {mount} fs rw 0 0\n" for mount in mounts))
     made = ["run/k3s/x", "run/busbar-kubectl/x", "run/busbar/script", "var/lib/kubelet/x", "var/log/pods/x"]
@@ -275,7 +265,7 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
     network = [
         *(f"ip link delete {name}" for name in links),
         *("ip -4 route flush root 10.42.0.0/16", "ip -6 route flush root fd00::/56"),
-        *(f"{table}-restore: *filter|-A INPUT -p tcp" for table in ("iptables", "ip6tables")),
+        *(f"{table}-restore: {'|'.join(['*filter', *others])}" for table in ("iptables", "ip6tables")),
     ]
     in_order(worker.steps, stopped, network, "rm /run/flannel")
     in_order(worker.steps, "rm /etc/systemd/system/k3s-agent.service", RELOADED)
@@ -289,9 +279,7 @@ def test_a_removed_worker_stops_its_pods_before_their_mounts_and_is_forgotten_la
 
 
 @pytest.mark.parametrize(("node", "again"), [("worker-1|", True), ("worker-1|feb491e2", False), ("", False)])
-def test_a_removed_worker_tells_whether_it_has_made_its_node_again(
-    worker: Host, node: str, again: bool
-) -> None:
+def test_a_removed_worker_tells_whether_it_made_its_node_again(worker: Host, node: str, again: bool) -> None:
     """Only what an installation has noted is not on a Node that the kubelet makes when K3s restarts."""
     worker.state("own node", node)
     assert ('"node_again":true' in remove(worker).stdout) is again

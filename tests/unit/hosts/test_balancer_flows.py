@@ -45,7 +45,7 @@ def balancer(installed: tuple[Host, list[str]]) -> Host:
 
 
 @pytest.mark.parametrize(("unit", "file"), [("haproxy", CONFIG), ("keepalived", KEEPALIVED)])
-def test_a_configuration_is_checked_before_it_gets_its_name_and_counts_when_it_is_loaded(
+def test_a_file_is_checked_before_it_is_loaded(
     installed: tuple[Host, list[str]], unit: str, file: str
 ) -> None:
     steps = installed[1]
@@ -57,9 +57,7 @@ def test_a_configuration_is_checked_before_it_gets_its_name_and_counts_when_it_i
     assert f"systemctl enable -q {unit}" in steps
 
 
-def test_haproxy_as_it_was_is_noted_and_runs_before_the_shared_address(
-    installed: tuple[Host, list[str]],
-) -> None:
+def test_haproxy_is_noted_as_it_was_and_runs_before_keepalived(installed: tuple[Host, list[str]]) -> None:
     steps = installed[1]
     noted = [f"touch /var/lib/busbar/haproxy.{state}" for state in ("enabled", "active")]
     noted += ["write /var/lib/busbar/haproxy.cfg.original", f"write {CA}"]

@@ -36,9 +36,6 @@ def run(box: Box, call: str, new: str = "good", **values: str) -> subprocess.Com
     return box.run("haproxy", PROGRAMS + call, payload, **values)
 
 
-# ---- A configuration that is loaded --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unit", FILES)
 def test_a_configuration_whose_reload_failed_is_loaded_by_the_next_run(box: Box, unit: str) -> None:
     run(box, f"configure_{unit}")
@@ -67,9 +64,6 @@ def test_keepalived_that_runs_for_the_site_is_refused(box: Box) -> None:
     assert [*(box.root / "state").iterdir()] == [], "nothing else was changed"
 
 
-# ---- What was there before -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("conf", "mark", "printed", "left"),
     [
@@ -80,7 +74,7 @@ def test_keepalived_that_runs_for_the_site_is_refused(box: Box) -> None:
         (OF_THE_SITE, "", "", OF_THE_SITE),
     ],
 )
-def test_the_only_load_balancer_has_no_keepalived_of_busbar_any_more(
+def test_the_only_load_balancer_loses_our_keepalived(
     box: Box, conf: str, mark: str, printed: str, left: str | None
 ) -> None:
     box.write("keepalived.conf", conf)
@@ -122,8 +116,3 @@ def test_a_file_of_the_site_whose_copy_broke_off_is_there_again_after_a_removal(
     assert run(box, f"configure_{unit}").returncode == 0
     run(box, f'remove_part {unit} "$ROOT/{FILES[unit]}"')
     assert box.read(FILES[unit]) == OF_THE_SITE
-
-
-def test_the_installation_checks_the_path_that_haproxy_checks(box: Box) -> None:
-    box.write("haproxy.cfg", "  option httpchk GET /readyz\n")
-    assert run(box, "health_path").stdout == "/readyz\n"

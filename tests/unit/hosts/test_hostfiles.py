@@ -1,14 +1,15 @@
-"""The files that hosts get: K3s's config.yaml, registries.yaml, kubeconfig, haproxy.cfg, keepalived.conf."""
+"""The files that hosts get: of K3s, registries, kubeconfig, haproxy, keepalived; and what they download."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from busbar.config import Cluster, VirtualIp, load
+from busbar.config import Cluster, K3s, VirtualIp, load
 from busbar.hosts import haproxy, k3s
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.scripts import with_server
@@ -39,9 +40,6 @@ def worker_config(labels: Sequence[tuple[str, str]] = (), **settings: Any) -> di
     made = cluster(**settings)
     login = {"node_name": "w", "server": "https://a", "token": "t"}
     return dict(yaml.safe_load(k3s.agent_config(made.k3s, made.pools["h100"], labels=labels, **login)))
-
-
-# ---- K3s -----------------------------------------------------------------------------------------------
 
 
 def test_a_server_knows_its_tokens_and_addresses_encrypts_secrets_and_opens_only_what_is_asked() -> None:
@@ -103,8 +101,6 @@ def test_logins_for_registries_are_laid_into_registries_yaml() -> None:
     assert k3s.registries(cluster().k3s) == "", "without registries there is no file"
 
 
-# ---- The kubeconfig ------------------------------------------------------------------------------------
-
 KUBECONFIG = """
 clusters: [{name: default, cluster: {certificate-authority-data: Q0E=, server: "https://127.0.0.1:6443"}}]
 users: [{name: default, user: {client-certificate-data: Yw==, client-key-data: aw==}}]
@@ -128,9 +124,6 @@ def test_the_kubeconfig_points_at_the_load_balancer_through_the_proxy_to_it(prox
 def test_a_text_that_is_not_a_kubeconfig_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a kubeconfig"):
         with_server(text, server="https://10.0.0.1:6443", name="site")
-
-
-# ---- Load balancers ------------------------------------------------------------------------------------
 
 
 def test_haproxy_asks_every_server_whether_it_is_ready_and_trusts_only_the_ca_of_the_cluster() -> None:
@@ -171,3 +164,58 @@ def test_servers_share_an_address_that_only_one_with_a_ready_api_has_and_keeps()
     [asks] = [line for line in lines if line.startswith("script ")]
     assert "--cacert /var/lib/rancher/k3s/server/tls/server-ca.crt" in asks
     assert asks.endswith(' https://127.0.0.1:6443/readyz"')
+
+
+BINARY, ARM, ARCHIVE = "1" * 64, "2" * 64, "c" * 64
+SUMS = f"""\
+# published with the release
+{BINARY}  k3s
+{ARM} *k3s-arm64
+
+{ARCHIVE.upper()}  ./dist/system.tar.zst
+{"5" * 64}  cuda+12.tar
+"""
+MIRROR = "http://mirror/images"
+IMAGES = [
+    {"url": f"{MIRROR}/system.tar.zst", "roles": ["server", "worker"]},
+    {"url": f"{MIRROR}/nccl.tar", "roles": ["worker"], "sha256": "4" * 64},
+]
+WITH_FILE = {"checksums_file": "sums.txt"}
+
+
+def downloads(project: Path, role: str = "server", **settings: Any) -> dict[str, str]:
+    """The downloads of a host script, with the checksums of SUMS unless the project has others."""
+    if not (project / "sums.txt").exists():
+        (project / "sums.txt").write_text(SUMS)
+    return k3s.download_values(K3s.model_validate(settings), role, project)
+
+
+def test_a_host_gets_the_binary_of_each_architecture_and_the_archives_of_its_role(tmp_path: Path) -> None:
+    settings = {"base_url": "http://mirror/k3s", **WITH_FILE, "images": IMAGES}
+    of_both = f"{ARCHIVE} {MIRROR}/system.tar.zst"
+    assert downloads(tmp_path, "worker", **settings) == {
+        "VERSION": "v1.35.6+k3s1",
+        "URL_AMD64": "http://mirror/k3s/v1.35.6%2Bk3s1/k3s",
+        "SHA256_AMD64": BINARY,
+        "URL_ARM64": "http://mirror/k3s/v1.35.6%2Bk3s1/k3s-arm64",
+        "SHA256_ARM64": ARM,
+        "IMAGES": f"{of_both}\n{'4' * 64} {MIRROR}/nccl.tar",
+    }
+    assert downloads(tmp_path, "server", **settings)["IMAGES"] == of_both
+
+
+def test_a_checksum_in_the_configuration_comes_before_the_file(tmp_path: Path) -> None:
+    image = {**IMAGES[0], "sha256": "E" * 64}
+    found = downloads(tmp_path, **WITH_FILE, sha256={"amd64": "F" * 64}, images=[image])
+    assert found["SHA256_AMD64"] == "f" * 64
+    assert found["IMAGES"] == f"{'e' * 64} {MIRROR}/system.tar.zst"
+
+
+def test_an_archive_is_found_by_the_name_that_its_url_stands_for(tmp_path: Path) -> None:
+    image = {"url": f"{MIRROR}/cuda%2B12.tar", "roles": ["server"]}
+    assert downloads(tmp_path, **WITH_FILE, images=[image])["IMAGES"] == f"{'5' * 64} {MIRROR}/cuda%2B12.tar"
+
+
+def test_an_architecture_without_a_checksum_is_left_out_of_the_values(tmp_path: Path) -> None:
+    found = downloads(tmp_path, sha256={"arm64": ARM})
+    assert sorted(found) == ["IMAGES", "SHA256_ARM64", "URL_ARM64", "VERSION"]

@@ -23,9 +23,6 @@ def sh(text: str, stdin: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# ---- A script that its Command carries -----------------------------------------------------------------
-
-
 def launched(
     script: str, values: dict[str, str] | None = None, *, cut: int | None = None, seconds: int = 20
 ) -> subprocess.CompletedProcess[str]:
@@ -78,11 +75,6 @@ def test_only_the_last_line_of_a_script_makes_it_run(script: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("script", sorted(set(ALL) - set(scripts.DELIVERED.values())))
-def test_a_script_that_stands_in_the_state_stays_small(script: str) -> None:
-    assert len(scripts.stdin(script)) < 36_000, "the engine keeps it twice per Command"
-
-
 def test_what_is_sent_depends_on_the_text_and_not_on_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = set()
     for now in (1, 1_000_000_000):
@@ -90,9 +82,6 @@ def test_what_is_sent_depends_on_the_text_and_not_on_the_time(monkeypatch: pytes
         packed.add(scripts.packed.__wrapped__("echo"))
     assert len(packed) == 1, "else every step runs again in every update"
     assert len({scripts.digest(script) for script in ALL}) == len(ALL)
-
-
-# ---- The payload ---------------------------------------------------------------------------------------
 
 
 def test_a_payload_arrives_byte_for_byte_and_one_that_is_not_there_is_empty() -> None:
@@ -107,8 +96,6 @@ def test_no_secret_stands_in_the_command_text() -> None:
     assert "hunter2" not in scripts.stdin("k3s-agent", payload), "encoded, so no log shows it by chance"
     assert "hunter2" not in scripts.command("k3s-agent", {}, user="root", timeout_seconds=1)
 
-
-# ---- A script that preflight delivers, and the Command that runs it ------------------------------------
 
 PREFLIGHT = scripts.text("preflight").rstrip().removesuffix("\nmain")
 SCRIPT = 'echo "ran with $(cat)$PAYLOAD"\n'
@@ -162,7 +149,7 @@ def test_a_script_that_is_not_there_is_named_and_nothing_runs(folder: Path) -> N
 
 
 @pytest.mark.parametrize("changed", [f"{SCRIPT}echo more\n", SCRIPT[:-2], ""])
-def test_a_script_that_is_not_the_one_of_the_digest_does_not_run_until_it_is_delivered_again(
+def test_a_script_with_another_digest_does_not_run_until_it_is_delivered_again(
     folder: Path, changed: str
 ) -> None:
     deliver(folder).write_text(changed)
@@ -186,8 +173,6 @@ def test_hosts_whose_commands_carry_their_scripts_keep_none(folder: Path, role: 
     assert not folder.exists()
 
 
-# ---- Results -------------------------------------------------------------------------------------------
-
 BANNER = "Welcome to node {gpu-1}!\n\tLast login: {never}\n"
 
 
@@ -208,9 +193,6 @@ def test_an_output_without_a_result_is_refused_and_not_shown(stdout: str) -> Non
 def test_json_of_any_text_is_json(text: str) -> None:
     made = json.loads(output("kubeconfig", 'json "$1"', text))
     assert made == text.replace("\a", ""), "control characters have no place in facts"
-
-
-# ---- Places that the program has too -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,6 @@ def inventory(**sections: Any) -> Inventory:
     return Inventory.of(load(site(**sections)))
 
 
-# ---- Hosts ---------------------------------------------------------------------------------------------
-
-
 def test_hosts_come_in_the_order_in_which_they_are_brought_up() -> None:
     hosts = inventory(load_balancers=2, servers=3, workers={"a": 1, "b": 1}).hosts
     assert " ".join(f"{host.role}:{host.name}" for host in hosts) == (
@@ -56,7 +53,7 @@ MORE_NAMES = {"k3s": {"sha256": {"amd64": "ab" * 32}, "tls_san": ["api.Example.o
         (MORE_NAMES, "192.0.2.1 192.0.2.11 server-1 api.example.org"),
     ],
 )
-def test_the_certificate_of_a_server_has_the_address_of_the_api_and_its_own_names_once(
+def test_a_server_s_certificate_has_the_api_and_its_own_names_once(
     sections: dict[str, Any], names: str
 ) -> None:
     made = inventory(**sections)
@@ -71,8 +68,6 @@ def test_an_ipv6_address_has_brackets_in_the_endpoint() -> None:
     data["hosts"]["load_balancers"][0]["address"] = "2001:db8::1"
     assert Inventory.of(load(data)).api_endpoint == "https://[2001:db8::1]:6443"
 
-
-# ---- One login for preflight and for every step: key file, secret key or ssh-agent, and the bastion ----
 
 SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"
 
@@ -107,8 +102,6 @@ def test_a_relative_key_file_starts_at_the_project_folder_where_that_is_known(tm
         login(key_file="id").key_text(tmp_path)
 
 
-# ---- What hosts reach through the proxy of the site, and what directly ---------------------------------
-
 URL = "http://proxy.example.com:3128"
 FRONTS = ["192.0.2.100", "192.0.2.1", "192.0.2.2", "192.0.2.11", "192.0.2.12", "192.0.2.13"]
 WORKERS = ["198.18.0.2", "198.18.0.3"]
@@ -142,12 +135,3 @@ def test_a_domain_stands_for_the_names_in_it_and_a_name_for_no_other() -> None:
     found = direct(Inventory.of(load(given)), of_servers=True)
     assert {".site.example", WORKERS[1], "data.org"} <= {*found}
     assert "gpu-1.site.example" not in found
-
-
-def test_curl_and_apt_get_the_variables_that_they_read_and_k3s_those_in_upper_case() -> None:
-    given = proxy.environment(behind_proxy())
-    assert (given["http_proxy"], given["https_proxy"]) == (URL, URL)
-    assert proxy.payload(given)["proxy"].splitlines() == [
-        *("# Written by busbar", "[Service]", f"Environment=HTTP_PROXY={URL}"),
-        *(f"Environment=HTTPS_PROXY={URL}", f"Environment=NO_PROXY={given['no_proxy']}"),
-    ]

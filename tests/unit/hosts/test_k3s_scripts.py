@@ -12,8 +12,6 @@ import pytest
 
 from tests.unit.hosts.bash import Box, line, output, run
 
-# ---- How a server comes into its cluster ---------------------------------------------------------------
-
 REACHABLE = "peer_reachable() { [[ $1 == *:12 || $1 == 10.0.0.12 ]]; }; nothing_listens() { false; }; "
 NOBODY = "peer_reachable() { false; }; nothing_listens() { true; }; "
 BALANCER = "peer_reachable() { [[ $1 == 10.0.0.9 ]]; }; nothing_listens() { true; }; "
@@ -38,7 +36,7 @@ REMOVED = {"data/server/db/etcd/tombstone": "", "etc/config.yaml": f"{BEGINS}\n"
         ("true", "10.0.0.11 10.0.0.12", READY, REMOVED, JOINS),
     ],
 )
-def test_a_server_begins_a_cluster_only_where_no_other_server_has_one(
+def test_only_without_another_server_a_cluster_begins(
     box: Box, first: str, peers: str, network: str, files: dict[str, str], line: str
 ) -> None:
     for path, text in files.items():
@@ -57,7 +55,7 @@ def test_a_server_begins_a_cluster_only_where_no_other_server_has_one(
         ("true", BALANCER, {}, "a cluster answers at 10.0.0.9:6443, and this server would begin another one"),
     ],
 )
-def test_a_server_that_cannot_know_its_cluster_changes_nothing(
+def test_a_server_of_an_unknown_cluster_changes_nothing(
     box: Box, first: str, network: str, files: dict[str, str], says: str
 ) -> None:
     for path, text in files.items():
@@ -99,7 +97,7 @@ def pinned(box: Box, line: str, ca: str, first: str) -> subprocess.CompletedProc
         (JOINS, "", "false", "", "secret"),
     ],
 )
-def test_a_replaced_first_server_joins_with_a_token_that_pins_the_ca(
+def test_a_replaced_first_server_pins_the_ca(
     box: Box, line: str, ca: str, first: str, written: str, token: str
 ) -> None:
     if written:
@@ -114,9 +112,6 @@ def test_a_replaced_first_server_without_the_ca_tells_its_token_to_nobody(box: B
     assert (done.returncode, done.stdout) == (1, "")
     assert "the CA of the running cluster is not known" in done.stderr
     assert "--converge worker-1" in done.stderr
-
-
-# ---- Files ---------------------------------------------------------------------------------------------
 
 
 def test_every_file_with_a_token_a_key_or_a_login_is_private(box: Box) -> None:
@@ -168,8 +163,6 @@ def test_a_certificate_that_still_lacks_a_name_after_its_renewal_is_an_error(box
     said = box.error("k3s-server", f"{renewing} missing_names() {{ echo api.org; }}; renew_certificate")
     assert "the certificate of the API still lacks api.org" in said
 
-
-# ---- Issuers of tokens, which a running API server loads without a restart -----------------------------
 
 ISSUER = {"jwt": "jwt:\n- issuer:\n    url: https://login.example.com\n"}
 AUTH, KEPT = "etc/auth-config.yaml", "state/auth-config.loaded"
@@ -229,9 +222,6 @@ def test_an_api_server_that_does_not_tell_what_it_has_loaded_restarts_for_issuer
     assert (box.read(AUTH), box.has("state/k3s.sha256")) == (before + ISSUER["jwt"], False)
 
 
-# ---- The log of K3s ------------------------------------------------------------------------------------
-
-
 def journal(script: str, lines: list[str], call: str, config: str = "") -> str:
     """The output of a call on a host whose K3s has logged these lines."""
     log = "K3S_SINCE=0; journalctl() { printf '%s\\n' \"$LOG\"; }; "
@@ -272,9 +262,6 @@ def test_a_flag_that_a_server_ignores_is_shown_once() -> None:
     said = journal("k3s-server", [line, "other", line], "note_ignored_flags")
     assert said == f"busbar: worker-1: K3s: {ignored}\n"
     assert journal("k3s-server", ["ready"], "note_ignored_flags") == ""
-
-
-# ---- The wait for a start ------------------------------------------------------------------------------
 
 
 def awaited(
@@ -395,8 +382,6 @@ def test_a_node_is_back_by_the_word_of_its_new_kubelet(status: str, process: str
     done = run("k3s-agent", f"{NODE}{process}k3s_is_back", STATUS=status)
     assert (done.returncode == 0, done.stderr) == (back, "")
 
-
-# ---- Addresses and pods --------------------------------------------------------------------------------
 
 INTERFACES = """
 ip() { cat <<'EOF'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import socket
 import subprocess
 import threading
 import time
@@ -15,8 +16,6 @@ import pytest
 
 from busbar.hosts.scripts import text
 from tests.unit.hosts.bash import Box, output, run
-
-# ---- One step at a time --------------------------------------------------------------------------------
 
 
 def test_a_step_waits_for_the_one_before_it_on_the_same_host(box: Box) -> None:
@@ -40,9 +39,6 @@ def test_a_step_whose_connection_breaks_while_it_waits_changes_nothing(box: Box)
         time.sleep(0.02)
     assert "the connection broke while it waited; no changes made" in box.read("said")
     assert not box.has("changed")
-
-
-# ---- Errors and waits ----------------------------------------------------------------------------------
 
 
 def test_a_script_is_strict_and_takes_umask_locale_and_path_from_no_login() -> None:
@@ -81,9 +77,6 @@ def test_a_unit_is_stopped_when_it_has_ended(state: str) -> None:
     assert ("k3s did not stop" in done.stderr) is not stopped
 
 
-# ---- Files ---------------------------------------------------------------------------------------------
-
-
 def write(box: Box, content: str, mode: str = "0600") -> None:
     box.output("haproxy", f"printf '{content}' | write_file $ROOT/sub/file {mode}")
 
@@ -99,9 +92,6 @@ def test_write_file_writes_content_and_mode_and_does_not_replace_an_equal_file(b
     assert (box.root / "sub/file").stat().st_ino == before.st_ino, "a new file would look like a change"
     write(box, "x", "0600")
     assert box.mode("sub/file") == 0o600
-
-
-# ---- Downloads -----------------------------------------------------------------------------------------
 
 
 class Mirror(BaseHTTPRequestHandler):
@@ -193,7 +183,7 @@ def test_a_download_that_breaks_off_is_continued_not_begun_again(box: Box, broke
     assert Mirror.asked == [None, f"bytes={len(CONTENT) // 2}-"]
 
 
-def test_a_partial_file_is_begun_again_where_the_server_knows_no_ranges(
+def test_without_ranges_a_partial_file_is_begun_again(
     box: Box, broken_mirror: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Mirror, "ranges", False)
@@ -204,13 +194,6 @@ def test_a_partial_file_is_begun_again_where_the_server_knows_no_ranges(
 def test_the_size_of_a_download_is_asked_of_the_server(broken_mirror: str) -> None:
     assert output("k3s-agent", 'content_length "$1"', broken_mirror) == str(len(CONTENT))
     assert output("k3s-agent", 'content_length "$1"', "http://127.0.0.1:1/") == "0"
-
-
-def test_a_file_that_was_downloaded_ahead_lies_apart_until_it_is_fetched(box: Box) -> None:
-    prefetch(box, source(box))
-    assert not box.has(FILE)
-    fetch(box, "file:///nowhere/k3s")
-    assert [*(box.root / "state/downloads").iterdir()] == []
 
 
 def test_a_file_that_was_downloaded_ahead_is_not_trusted(box: Box) -> None:
@@ -229,3 +212,37 @@ def test_fetch_waits_for_a_download_of_the_same_file_that_still_runs(box: Box) -
     runs = f"lock_download {SUM}; touch $ROOT/runs"
     ends = f"sleep 0.3; mkdir -p $DOWNLOADS_DIR; mv $ROOT/source $DOWNLOADS_DIR/{SUM}"
     fetch(box, "file:///nowhere/k3s", f"({runs}; {ends}) & until [[ -e $ROOT/runs ]]; do sleep 0.02; done;")
+
+
+@pytest.mark.parametrize(
+    ("script", "call", "through_proxy"),
+    [
+        ("haproxy", "CONFIG=/dev/null CA_FILE=/dev/null API_PORT=1; healthy 127.0.0.1", False),
+        ("haproxy", "backends", False),
+        ("k3s-server", "peer_ping 127.0.0.1", False),
+        ("k3s-server", "desired_value() { echo 127.0.0.1; }; missing_names", False),
+        ("k3s-server", "put_token a b", False),
+        ("k3s-agent", "content_length https://192.0.2.1/k3s", True),
+    ],
+)
+def test_the_proxy_is_for_downloads_not_for_hosts_of_the_cluster(
+    script: str, call: str, through_proxy: bool
+) -> None:
+    # As /etc/environment names it for logins. The proxy never answers; a port of loopback refuses at once.
+    short = 'curl() { command curl "$@" --max-time 0.3; }; '
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        url = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        run(script, f"{short}{call} || true", http_proxy=url, https_proxy=url, no_proxy="", NO_PROXY="")
+        proxy.settimeout(0)
+        try:
+            proxy.accept()[0].close()
+            asked = True
+        except BlockingIOError:
+            asked = False
+    assert asked is through_proxy
+
+
+def test_kubectl_asks_another_server_without_the_proxy() -> None:
+    call = "timeout() { shift; env; }; API_SERVER=https://10.0.0.2:6443; api 5 get nodes"
+    found = output("k3s-server", call, HTTPS_PROXY="http://10.0.0.9:3128", NO_PROXY="localhost").splitlines()
+    assert "NO_PROXY=*" in found

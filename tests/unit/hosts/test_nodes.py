@@ -101,8 +101,6 @@ def cluster(box: Box) -> Cluster:
     return Cluster(box)
 
 
-# ---- Before hosts join ---------------------------------------------------------------------------------
-
 # A Node of 2026-11-01, and a preflight a second before and after it.
 CREATED, EARLIER, LATER = "2026-11-01T00:00:00Z", 1793491199, 1793491201
 
@@ -128,7 +126,7 @@ CREATED, EARLIER, LATER = "2026-11-01T00:00:00Z", 1793491199, 1793491201
         (["w-1||Unknown|"], "w-1 c\nw-9 d", []),
     ],
 )
-def test_the_node_of_a_machine_that_was_replaced_is_deleted_before_the_new_one_joins(
+def test_the_node_of_a_replaced_machine_is_deleted(
     cluster: Cluster, nodes: list[str], machines: str, log: list[str]
 ) -> None:
     cluster.has(*nodes)
@@ -153,9 +151,7 @@ def test_a_node_that_is_or_may_be_ready_on_another_machine_stops_the_update(clus
     assert (done.returncode, cluster.log) == (1, [])
 
 
-def test_a_server_tells_the_ca_of_its_cluster_and_at_the_first_bring_up_does_nothing(
-    cluster: Cluster,
-) -> None:
+def test_a_server_tells_the_ca_of_its_cluster_if_there_is_one(cluster: Cluster) -> None:
     done = cluster.prepare("w-1 a", prelude=NO_K3S)
     assert done.stdout == '{"node":"s-1","ca_sha256":""}\n', done.stderr
     assert cluster.prepare().stdout == '{"node":"s-1","ca_sha256":""}\n'
@@ -189,7 +185,7 @@ def test_a_server_whose_k3s_does_not_run_prepares_nothing(
     ("state", "enabled", "starts"),
     [("inactive", 0, True), ("inactive", 1, False), ("failed", 0, False), ("active", 0, False)],
 )
-def test_k3s_that_somebody_has_stopped_is_started_and_that_of_a_restore_is_not(
+def test_k3s_that_was_stopped_starts_unless_by_a_restore(
     cluster: Cluster, state: str, enabled: int, starts: bool
 ) -> None:
     cluster.box.write("data/server/db/etcd/member")
@@ -233,9 +229,6 @@ def test_a_server_that_runs_or_is_listed_stays_a_member(cluster: Cluster, state:
     assert cluster.log == []
 
 
-# ---- After a server was removed, by another one --------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("servers", "log", "says"),
     [
@@ -245,7 +238,7 @@ def test_a_server_that_runs_or_is_listed_stays_a_member(cluster: Cluster, state:
         (None, [], "no list of its configured servers"),
     ],
 )
-def test_a_server_that_is_gone_leaves_etcd_unless_it_may_still_be_configured(
+def test_a_lost_server_leaves_etcd_unless_it_may_be_configured(
     cluster: Cluster, servers: str | None, log: list[str], says: str
 ) -> None:
     if servers:
@@ -262,8 +255,6 @@ def test_a_server_without_a_cluster_that_stays_says_so(cluster: Cluster, state: 
     done = cluster.run("s-9", "remove", state)
     assert (done.stdout, cluster.log) == ('{"node":"s-9","cluster":false}\n', [])
 
-
-# ---- A server that is removed --------------------------------------------------------------------------
 
 THREE = ["s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes"]
 LEFT = ["s-3 removed by https://10.0.0.1:6443", "s-3 deleted"]
@@ -299,7 +290,7 @@ def test_the_announcement_of_a_removal_ends(cluster: Cluster, verb: str) -> None
         (["s-1|a|False|yes"], "active", False),
     ],
 )
-def test_no_server_leaves_where_etcd_would_lose_its_quorum(
+def test_no_server_leaves_a_quorum_that_needs_it(
     cluster: Cluster, others: list[str], state: str, leaves: bool
 ) -> None:
     cluster.has(*others, "s-3|c|True|yes")
@@ -321,9 +312,7 @@ def test_a_server_with_data_of_a_claim_on_its_disk_does_not_leave(cluster: Clust
 
 
 @pytest.mark.parametrize(("owner", "status"), [("", 0), ("busbar/dev/busbar-control-plane@s-3", 1)])
-def test_the_last_server_is_removed_by_hand_or_with_the_whole_cluster_only(
-    cluster: Cluster, owner: str, status: int
-) -> None:
+def test_the_last_server_goes_by_hand_or_with_the_cluster(cluster: Cluster, owner: str, status: int) -> None:
     cluster.has("s-3|c|True|yes")
     done = cluster.leave(DEAD=DEAD, OWNER=owner)
     assert (done.returncode, cluster.log) == (status, [])
@@ -337,7 +326,7 @@ def test_the_last_server_is_removed_by_hand_or_with_the_whole_cluster_only(
 @pytest.mark.parametrize(
     ("state", "status"), [("active", 1), ("activating", 1), ("inactive", 0), ("failed", 0)]
 )
-def test_without_any_answer_a_server_is_removed_only_after_somebody_stopped_it(
+def test_without_an_answer_only_a_stopped_server_is_removed(
     cluster: Cluster, state: str, status: int
 ) -> None:
     done = cluster.leave("api() { return 1; }; ", STATE=state)

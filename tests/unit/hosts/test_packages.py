@@ -135,8 +135,7 @@ def test_what_an_interrupted_dpkg_left_is_finished_first(box: Box) -> None:
     box.write("interrupted")
     done = box.run("haproxy", APT)
     assert (done.returncode, done.stderr.count("\n")) == (0, 1), done.stderr
-    assert "dpkg --configure -a" in done.stderr
-    assert box.has("installed")
+    assert "dpkg --configure -a" in done.stderr and box.has("installed")
 
 
 def test_a_failed_installation_shows_what_apt_said(box: Box) -> None:

@@ -90,17 +90,17 @@ def test_a_server_that_etcd_needs_is_not_restarted(listed: str, up: str, silent:
     assert "Fix: repair K3s there first" in done.stderr
 
 
-def test_a_server_whose_etcd_does_not_name_the_voters_is_not_restarted() -> None:
-    done = restart("1 2 3", listed="")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "etcd on this server is not responding, though k3s runs" in done.stderr
-
-
 def test_a_restart_waits_for_a_server_that_is_about_to_answer_and_stays_up() -> None:
     assert restart("1 2", LATER="3").stdout == "restarts\n"
     between_crashes = restart("", prelude="looks=0; server_answers() { ((++looks % 3 == 0)); }")
     assert (between_crashes.returncode, between_crashes.stdout) == (1, "")
     assert restart("", ACTIVE="false").stdout == "restarts\n", "one that is not up restarts at once"
+
+
+def test_a_server_whose_etcd_does_not_name_the_voters_is_not_restarted() -> None:
+    done = restart("1 2 3", listed="")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "etcd on this server is not responding, though k3s runs" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,3 @@ def test_a_restart_waits_for_a_server_that_is_about_to_answer_and_stays_up() -> 
 def test_a_server_votes_by_etcds_own_word(status: str, serves: str, voter: bool) -> None:
     done = run("k3s-server", HOST + "is_voter", STATUS=status, SERVES=serves)
     assert (done.returncode == 0) is voter
-
-
-@pytest.mark.parametrize(("script", "restart"), [("k3s-server", "k3s_restart"), ("kubeconfig", "renew")])
-def test_every_script_that_restarts_a_server_asks_etcd_first(script: str, restart: str) -> None:
-    call = 'keep_quorum() { echo asked; exit 0; }; systemctl() { echo "$*"; }; note() { :; }; '
-    assert run(script, call + restart).stdout == "asked\n"

@@ -1,4 +1,4 @@
-"""What removal leaves on a host: everything that was there before, also when it is killed and done again."""
+"""What a removal touches and leaves on a host: all that was there before, also when it is killed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,6 @@ def host(box: Box) -> Box:
     return box
 
 
-def test_only_what_k3s_made_is_deleted(host: Box) -> None:
-    host.output("k3s-agent", REMOVE)
-    assert files(host) == {DROP_IN}
-    assert not host.has("data/server")
-
-
 def test_links_and_files_of_the_kubelet_that_were_there_before_stay(box: Box) -> None:
     before = {"data/agent/containerd", "kubelet/seccomp/site.json"}
     box.write("mounts")
@@ -51,12 +45,12 @@ def test_links_and_files_of_the_kubelet_that_were_there_before_stay(box: Box) ->
     assert left == {*before, "data/agent", "kubelet/seccomp"}
 
 
-def test_a_removal_that_is_killed_anywhere_never_loses_a_file_of_the_site(host: Box) -> None:
+def test_only_what_k3s_made_is_deleted_also_by_a_removal_that_was_killed(host: Box) -> None:
     assert host.run("k3s-agent", f"xargs() {{ kill -KILL $$; }}; {REMOVE}").returncode != 0
     assert DROP_IN in files(host)
     host.output("k3s-agent", REMOVE)
     host.output("k3s-agent", REMOVE)
-    assert files(host) == {DROP_IN}
+    assert files(host) == {DROP_IN} and not host.has("data/server")
 
 
 def test_the_record_is_forgotten_at_once_and_last(host: Box) -> None:
@@ -66,21 +60,6 @@ def test_the_record_is_forgotten_at_once_and_last(host: Box) -> None:
     assert done == '{"node":"worker-1","removed":false}\n'
     assert files(host) > {DROP_IN}, "without the record nothing may be deleted"
     assert not host.has("state.removed")
-
-
-def test_a_removal_takes_away_what_was_delivered(box: Box) -> None:
-    for path in ("state/file", "delivered/file"):
-        box.write(path)
-    box.output("k3s-agent", "remove_state")
-    assert [*box.root.iterdir()] == []
-
-
-def test_a_host_without_files_from_before_is_emptied(box: Box) -> None:
-    box.write("mounts")
-    box.output("k3s-agent", "record_preexisting_files")
-    box.write("data/agent/kubelet.kubeconfig")
-    box.output("k3s-agent", REMOVE)
-    assert [*(box.root / "data").iterdir()] == []
 
 
 IMAGES = "data/agent/containerd"
@@ -97,14 +76,13 @@ def disks(box: Box) -> Box:
     return box
 
 
-@pytest.mark.parametrize("has_lost_files", [True, False])
-def test_a_disk_of_the_site_is_emptied_and_stays_mounted(disks: Box, has_lost_files: bool) -> None:
-    if not has_lost_files:
+@pytest.mark.parametrize("left", [["agent", "containerd", "lost+found"], ["agent", "containerd"]])
+def test_a_disk_of_the_site_is_emptied_and_stays_mounted(disks: Box, left: list[str]) -> None:
+    if "lost+found" not in left:
         (disks.root / IMAGES / "lost+found").rmdir()
     call = 'umount() { echo "umount $*"; }; k3s_unmount "$K3S_DATA_DIR"; k3s_remove_data'
     assert disks.output("k3s-agent", call) == ""
-    left = [path.name for path in sorted((disks.root / "data").rglob("*"))]
-    assert left == ["agent", "containerd", *(["lost+found"] if has_lost_files else [])]
+    assert [path.name for path in sorted((disks.root / "data").rglob("*"))] == left
 
 
 def test_what_was_mounted_below_the_data_later_stops_the_removal(disks: Box) -> None:
@@ -129,16 +107,11 @@ def test_a_registries_file_of_the_site_is_there_again_after_a_removal(box: Box, 
     box.write(REGISTRIES, "mirrors: site")
     write_registries(box, ours)
     assert box.read(REGISTRIES) == (ours or "mirrors: site")
+    changed = "mirrors: site, later"
+    if not ours:
+        box.write(REGISTRIES, changed)
     box.output("k3s-agent", "k3s_restore_registries")
-    assert box.read(REGISTRIES) == "mirrors: site"
-
-
-def test_a_registries_file_that_busbar_did_not_write_stays_as_the_site_has_changed_it(box: Box) -> None:
-    box.write(REGISTRIES, "mirrors: site")
-    write_registries(box, "")
-    box.write(REGISTRIES, "mirrors: site, later")
-    box.output("k3s-agent", "k3s_restore_registries")
-    assert box.read(REGISTRIES) == "mirrors: site, later"
+    assert box.read(REGISTRIES) == ("mirrors: site" if ours else changed)
 
 
 def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> None:
@@ -148,29 +121,6 @@ def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> 
     box.write(REGISTRIES, "mirrors: of the site, later")
     write_registries(box, "")
     assert box.has(REGISTRIES)
-
-
-RULES = """\
-*filter
-:FORWARD ACCEPT [0:0]
-:FLANNEL-FWD - [0:0]
-:KUBE-SERVICES - [0:0]
-:CNI-HOSTPORT-DNAT - [0:0]
-:DOCKER - [0:0]
--A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
--A FORWARD -j DOCKER
--A INPUT -p tcp --dport 22 -j ACCEPT
-COMMIT
-"""
-
-
-def test_rules_of_flannel_and_kube_proxy_go_and_those_of_others_stay(box: Box) -> None:
-    box.program("iptables-save", f"cat <<'EOF'\n{RULES}EOF")
-    box.program("iptables-restore", f"cat >{box.root}/restored")
-    box.output("k3s-agent", "ip() { :; }; rm() { :; }; PATH=$ROOT:/usr/bin:/bin; k3s_remove_network")
-    ours = ("FLANNEL", "KUBE-", "CNI-")
-    kept = [line for line in RULES.splitlines() if not any(name in line for name in ours)]
-    assert box.read("restored").splitlines() == kept
 
 
 MADE = (
@@ -186,3 +136,66 @@ def test_only_folders_of_kubernetes_that_were_not_there_before_go(box: Box) -> N
     box.write("state/absent", "\n".join(["/etc", "", *MADE[1:]]))
     printed = box.output("k3s-agent", 'rm() { echo "$@"; }; rmdir() { :; }; k3s_remove_made')
     assert sorted(printed.splitlines()) == sorted(f"-rf {path}" for path in MADE[1:])
+
+
+BY_HAND: dict[str, str] = {}
+MINE = {"OWNER": "busbar/dev/worker-a", "INSTALL_ID": "1111"}
+RENAMED = {**MINE, "OWNER": "busbar/dev/worker-b"}
+OF_ANOTHER_CLUSTER = {**MINE, "INSTALL_ID": "2222"}
+
+
+def claim(box: Box, owner: dict[str, str], role: str = "worker") -> None:
+    box.output("k3s-agent", f'claim_host "{role}"', **owner)
+
+
+@pytest.mark.parametrize("owners", [[MINE], [RENAMED, MINE], [BY_HAND, MINE]])
+def test_a_host_is_removed_by_who_installed_it_last(box: Box, owners: list[dict[str, str]]) -> None:
+    for owner in owners:
+        claim(box, owner)
+    assert box.run("k3s-agent", "may_remove", **MINE).returncode == 0
+    assert box.run("k3s-agent", "may_remove").returncode == 0, "by hand the mark of any owner is enough"
+
+
+@pytest.mark.parametrize(
+    ("owner", "says"),
+    [
+        (RENAMED, "now belongs to busbar/dev/worker-b, not to busbar/dev/worker-a; no changes made"),
+        (OF_ANOTHER_CLUSTER, "now belongs to busbar/dev/worker-a"),
+        (None, "owner is missing); no changes made"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("script", "remove"),
+    [("k3s-agent", "remove_agent"), ("k3s-server", "remove_server"), ("haproxy", "remove_balancer")],
+)
+def test_a_removal_of_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
+    box: Box, owner: dict[str, str] | None, says: str, script: str, remove: str
+) -> None:
+    if owner:
+        claim(box, owner)
+    programs = "".join(f"{name}() {{ echo {name} called; }}; " for name in ("systemctl", "find", "ip", "ps"))
+    # may_remove itself may clean up after an interrupted removal.
+    done = box.run(script, f"{programs} rm() {{ :; }}; {remove}", **MINE)
+    assert (done.returncode, done.stdout) == (0, '{"node":"worker-1","removed":false}\n'), done.stderr
+    assert says in done.stderr
+    assert box.has("state/owner") is (owner is not None)
+
+
+@pytest.mark.parametrize(
+    ("role", "owner", "says"),
+    [
+        ("worker", OF_ANOTHER_CLUSTER, "belongs to another cluster (busbar/dev/worker-a). Fix: remove"),
+        ("load balancer", MINE, "is already a load balancer (busbar/dev/worker-a)"),
+    ],
+)
+def test_a_host_with_another_cluster_or_role_is_refused(
+    box: Box, role: str, owner: dict[str, str], says: str
+) -> None:
+    claim(box, MINE, role)
+    assert says in box.error("k3s-agent", "claim_host worker", **owner)
+
+
+def test_the_mark_is_readable_for_root_only(box: Box) -> None:
+    claim(box, MINE)
+    assert (box.mode("state"), box.mode("state/owner")) == (0o700, 0o600)
+    assert box.read("state/owner") == "role=worker\nowner=busbar/dev/worker-a\ninstall_id=1111\n"

@@ -108,7 +108,7 @@ def test_jobs_that_may_run_hold_a_restart_up(box: Box, pods: str, values: dict[s
         ("worker-1", "refuse", JOB, 0),  # not renamed: it asks before a restart, if there is one
     ],
 )
-def test_a_worker_gets_no_other_name_under_jobs_of_its_former_one(
+def test_a_worker_with_jobs_gets_no_other_name(
     box: Box, name: str, running: str, pods: str, status: int
 ) -> None:
     box.write("etc/config.yaml", "node-name: worker-1\n")
@@ -123,13 +123,10 @@ def test_a_worker_gets_no_other_name_under_jobs_of_its_former_one(
     assert ("jobs are running here: team/train-worker-0; the agent was" in done.stderr) is bool(status)
 
 
-@pytest.mark.parametrize(("before", "pause"), [("prepare_restart", "30"), ("", "0")])
-def test_a_worker_that_restarted_is_done_after_the_pause(box: Box, before: str, pause: str) -> None:
-    done = restarted(box, call=f"{before}\npause_after_restart; echo $SECONDS")
-    assert done.stdout == f"{pause}\n", done.stderr
-
-
-def test_a_node_that_is_not_ready_any_more_ends_the_pause(box: Box) -> None:
+def test_a_worker_that_restarted_is_done_after_the_pause_in_which_its_node_stays_ready(box: Box) -> None:
+    for before, pause in (("prepare_restart", "30\n"), ("", "0\n")):
+        done = restarted(box, call=f"{before}\npause_after_restart; echo $SECONDS")
+        assert done.stdout == pause, done.stderr
     done = restarted(box, call="IS_PREPARED=true; pause_after_restart", READY_UNTIL="20")
     assert done.returncode == 1
     assert "Node worker-1 is no longer Ready, 20 s after its restart. Fix: " in done.stderr

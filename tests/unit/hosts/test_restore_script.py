@@ -54,9 +54,6 @@ def listed(host: Box, **values: str) -> dict[str, Any]:
     return facts(host, "list_here", **values)
 
 
-# ---- list: what is there, and what keeps a server from a restore ---------------------------------------
-
-
 def test_a_stopped_server_lists_its_snapshots(host: Box) -> None:
     path = host.write(f"{SNAPSHOTS}/nightly", "x" * 9)
     host.write(f"{SNAPSHOTS}/half.part")
@@ -105,9 +102,6 @@ def test_what_keeps_a_server_from_a_restore_is_named(host: Box, change: str, say
     assert says in facts(host, f"{change}; list_here")["problem"]
 
 
-# ---- check: whether a snapshot is whole, of this cluster, and fits -------------------------------------
-
-
 def varint(number: int) -> bytes:
     rest = number >> 7
     return bytes([number & 127 | 128]) + varint(rest) if rest else bytes([number])
@@ -144,7 +138,7 @@ def snapshot(host: Box, token: str = TOKEN, others: Sequence[tuple[str, int | No
         (TOKEN, [("later", 20000)], False),
     ],
 )
-def test_a_snapshot_of_another_token_is_refused(
+def test_only_a_snapshot_of_this_token_is_accepted(
     host: Box, token: str, others: list[tuple[str, int | None]], accepted: bool
 ) -> None:
     path = str(snapshot(host, token, others))
@@ -175,21 +169,12 @@ def test_a_snapshot_that_does_not_fit_on_the_disk_or_does_not_exist_is_refused(h
     assert "/none does not exist or is empty; no changes made" in said
 
 
-# ---- stop and reset ------------------------------------------------------------------------------------
-
-
 def test_a_server_is_marked_from_its_stop_until_its_start(host: Box) -> None:
     assert listed(host)["restoring"] is False
     facts(host, "stop_here")
     assert listed(host)["restoring"] is True
     facts(host, "k3s_await() { :; }; start_here")
     assert listed(host)["restoring"] is False
-
-
-def test_an_update_leaves_a_server_alone_that_a_restore_has_stopped(host: Box) -> None:
-    host.write("state/restoring")
-    said = host.error("k3s-server", "k3s_refuse_other_role() { :; }; install_server")
-    assert "an earlier restore of etcd is not finished on this host; no changes made" in said
 
 
 def test_a_reset_whose_connection_broke_ends_when_the_servers_stop(host: Box) -> None:
@@ -283,9 +268,6 @@ def test_k3s_resets_in_a_unit_with_its_own_environment(host: Box, bucket: str) -
     assert command.splitlines() == reset.split()
 
 
-# ---- start and join ------------------------------------------------------------------------------------
-
-
 def test_a_restored_server_starts_whatever_failed_before_and_is_waited_for(host: Box) -> None:
     host.write("state/restoring")
     recording = """
@@ -300,7 +282,7 @@ def test_a_restored_server_starts_whatever_failed_before_and_is_waited_for(host:
 
 
 @pytest.mark.parametrize(("reset", "steps"), [("true", ["forget", "start", "save"]), ("", ["start"])])
-def test_only_after_a_reset_the_passwords_are_forgotten_before_the_start_and_saved_after_it(
+def test_a_start_after_a_reset_forgets_and_saves_the_passwords(
     host: Box, reset: str, steps: list[str]
 ) -> None:
     recording = """
@@ -353,9 +335,6 @@ def test_a_server_that_joins_a_running_one_keeps_its_configuration(host: Box) ->
     before = host.read("etc/config.yaml")
     joined(host, "https://10.0.0.2:6443 https://10.0.0.3:6443")
     assert host.read("etc/config.yaml") == before
-
-
-# ---- Nodes, and steps of an earlier restore ------------------------------------------------------------
 
 
 def test_a_node_counts_when_it_is_ready_and_has_renewed_its_lease(host: Box) -> None:

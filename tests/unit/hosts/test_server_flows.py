@@ -79,12 +79,7 @@ BACK = ["is the Node Ready?", "does this server vote?"]
 RECORDED = ["write /var/lib/busbar/k3s.sha256", "write /var/lib/busbar/applied.sha256"]
 
 
-# ---- Installed -----------------------------------------------------------------------------------------
-
-
-def test_a_server_is_marked_first_and_counts_as_applied_when_it_is_back(
-    installed: tuple[Host, list[str]],
-) -> None:
+def test_a_server_is_marked_first_and_recorded_when_it_is_back(installed: tuple[Host, list[str]]) -> None:
     steps = installed[1]
     files = [CONFIG_WRITTEN, "write /usr/local/bin/k3s", "write /etc/rancher/k3s/auth-config.yaml"]
     files += ["write /var/lib/busbar/first-values", "sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf"]
@@ -135,9 +130,6 @@ def test_a_server_without_a_note_of_its_first_values_makes_one_when_the_cluster_
     server.state("lease", datetime.now(UTC).isoformat())
     install(server)
     assert server.text("var/lib/busbar/first-values") == MADE + "\n"
-
-
-# ---- Updated -------------------------------------------------------------------------------------------
 
 
 def test_an_update_that_changes_nothing_restarts_no_server_and_asks_no_other(server: Host) -> None:
@@ -235,8 +227,6 @@ def test_a_refusal_changes_nothing(server: Host, prepare: str, values: dict[str,
     assert server.steps == []
 
 
-# ---- An address that servers share ---------------------------------------------------------------------
-
 KEEPALIVED = "/etc/keepalived/keepalived.conf"
 INSTALLED = "apt-get install -y --no-install-recommends keepalived"
 CHECKED = [f"write {KEEPALIVED}.busbar-new", f"keepalived checks {KEEPALIVED}.busbar-new"]
@@ -288,9 +278,6 @@ def test_a_server_that_shares_no_address_any_more_has_no_keepalived(sharing: Hos
 def test_an_address_that_does_not_answer_is_named(sharing: Host) -> None:
     said = refused(sharing, "curl *10.0.0.8:6443/readyz", keepalived_conf=CONF, VIRTUAL_IP="10.0.0.8")
     assert "the virtual IP 10.0.0.8 is not responding after 30 s. Fix: check hosts.virtual_ip" in said
-
-
-# ---- Removed -------------------------------------------------------------------------------------------
 
 
 def remove(host: Host) -> list[str]:

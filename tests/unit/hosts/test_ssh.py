@@ -124,41 +124,36 @@ def test_too_many_keys_of_an_agent_are_told_apart_from_a_wrong_one() -> None:
     assert "set ssh.key_file to the key of this login" in str(ssh.connection_finding(host, error).fix)
 
 
-def test_a_bastion_that_is_lost_is_named_in_place_of_the_host() -> None:
-    async def run() -> None:
-        def ends(process: asyncssh.SSHServerProcess[Any]) -> None:
-            tunnels[0].abort()
+class Jump(asyncssh.SSHServer):
+    """A bastion that opens every connection."""
 
-        tunnels: list[asyncssh.SSHServerConnection] = []
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self.tunnel = conn
 
-        class Jump(asyncssh.SSHServer):
-            def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-                tunnels.append(conn)
-
-            def connection_requested(self, *_: Any) -> bool:
-                return True
-
-        async with machine(kind=Jump) as jump, machine(ends) as port:
-            place = Bastion(address="127.0.0.1", user="root", port=jump, host_key=public(HOST))
-            through = login().model_copy(update={"bastion": place})
-            async with Hosts.open(through) as hosts:
-                await hosts.run(at(port, "worker-1", "worker"), "preflight", {}, seconds=3)
-
-    with pytest.raises(ScriptError, match="worker-1: not reached: the connection to the bastion was lost"):
-        asyncio.run(run())
+    def connection_requested(self, *_: Any) -> bool:
+        return True
 
 
-def test_a_login_behind_a_bastion_is_tried_by_hand_through_it() -> None:
-    class Jump(asyncssh.SSHServer):
-        def connection_requested(self, *_: Any) -> bool:
-            return True
+def behind_a_bastion(handler: Any, made: Any = Jump, *, begins: bool = True) -> tuple[str, int, int]:
+    """The error of a script on a host behind a bastion; the ports of the bastion and of the host."""
 
-    async def run() -> None:
-        async with machine(kind=Jump) as jump, machine(lambda process: process.exit(3), begins=False) as port:
+    async def run() -> tuple[str, int, int]:
+        async with machine(kind=made) as jump, machine(handler, begins=begins) as port:
             place = Bastion(address="127.0.0.1", user="root", port=jump, host_key=public(HOST))
             async with Hosts.open(login().model_copy(update={"bastion": place})) as hosts:
                 with pytest.raises(ScriptError) as error:
                     await hosts.run(at(port, "worker-1", "worker"), "preflight", {}, seconds=3)
-        assert f": ssh -J root@127.0.0.1:{jump} -p {port} root@127.0.0.1 id" in str(error.value)
+            return str(error.value), jump, port
 
-    asyncio.run(run())
+    return asyncio.run(run())
+
+
+def test_a_bastion_that_is_lost_is_named_in_place_of_the_host() -> None:
+    bastion = Jump()
+    said, _, _ = behind_a_bastion(lambda process: bastion.tunnel.abort(), lambda: bastion)
+    assert "worker-1: not reached: the connection to the bastion was lost" in said
+
+
+def test_a_login_behind_a_bastion_is_tried_by_hand_through_it() -> None:
+    said, jump, port = behind_a_bastion(lambda process: process.exit(3), begins=False)
+    assert f": ssh -J root@127.0.0.1:{jump} -p {port} root@127.0.0.1 id" in said
