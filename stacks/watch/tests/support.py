@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from busbar.config import load
@@ -11,6 +12,7 @@ from busbar.outputs import ClusterOutputs, build_outputs
 from busbar.outputs.contract import summarize
 from stacks.watch.package import config
 from stacks.watch.package.config import Watch
+from stacks.watch.package.series import Sample, SeriesSpec, render
 from tests.support.clusters import H100_POOL, site
 from tests.support.kube_cluster import Cluster
 from tests.support.verdicts import passing
@@ -41,6 +43,16 @@ def configured(**values: Any) -> dict[str, Any]:
 
 def watch(**values: Any) -> Watch:
     return config.load(configured(**values))
+
+
+def samples(**config: Any) -> list[Sample]:
+    """The series of the cluster, beside a node that is drained and one in quarantine."""
+    held = {
+        node: Sample(f"busbar_node_{state}", {"node": node, "reason": "cable"}, 1)
+        for node, state in (("gpu-8", "drained"), ("gpu-9", "quarantined"))
+    }
+    spec = SeriesSpec.of(cluster(), watch(**config))
+    return list(render(spec, held, {"h100": 360.0}, datetime(2026, 11, 24, tzinfo=UTC)))
 
 
 EXISTING = {"mode": "existing", "release_label": "prometheus"}

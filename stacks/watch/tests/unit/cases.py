@@ -126,18 +126,7 @@ CASES: Mapping[str, Case] = {
     "BusbarRailPacketsLost": counter("out_of_sequence_packets_received_total", "0+66x60", "0+54x60"),
     "BusbarRailSlowRestarts": counter("roce_slow_restart_used_total", "0+660x60", "0+540x60"),
     "BusbarRailOutOfBuffer": counter("out_of_buffer_drops_total", "0+66x60", "0+54x60"),
-    "BusbarRailCounterSaturated": Case(
-        {
-            **rail("link_downed_total", "255x60"),
-            **rail("symbol_error_total", "65535x60"),
-            **rail("local_link_integrity_errors_total", "15x60"),
-        },
-        {
-            **rail("link_downed_total", "250+5x60"),
-            **rail("symbol_error_total", "255x60"),
-            **rail("local_link_integrity_errors_total", "14x60"),
-        },
-    ),
+    "BusbarRailCounterSaturated": counter("link_downed_total", "255x60", "250+5x60"),
     "BusbarRailsNotRead": Case(of_all_rails(COUNTERS[:-1]), of_all_rails(COUNTERS)),
     "BusbarRailsUnknown": Case({}, rail("state_id", "1x60")),
     "BusbarGpusUnknown": Case({}, gpu("DCGM_FI_DEV_GPU_TEMP", "40x60")),
@@ -231,3 +220,23 @@ CASES: Mapping[str, Case] = {
         step="1h",
     ),
 }  # fmt: skip
+
+# The values at which counters of a port stay.
+MAXIMA = {
+    "link_downed_total": 255, "link_error_recovery_total": 255, "symbol_error_total": 65535,
+    "port_errors_received_total": 65535, "port_discards_transmitted_total": 65535,
+    "local_link_integrity_errors_total": 15, "excessive_buffer_overrun_errors_total": 15,
+}  # fmt: skip
+DRAINED = {'busbar_node_drained{node="gpu-1",reason="cable"}': "1x200"}
+# More cases of alerts that fire on either of several series. Series that were written a month ago are old
+# where no age is configured.
+MORE: Sequence[tuple[str, Case]] = (
+    ("BusbarGpuRecoveryAction", of_gpu("GPU_RECOVERY_ACTION", "2x60", "0x60")),
+    ("BusbarRailPacketsLost", counter("packet_sequence_errors_total", "0+66x60", "0+54x60")),
+    ("BusbarNodeQuarantined", Case(DRAINED, {}, at="190h", expected={}, step="1h")),
+    ("BusbarMetricsOld", Case({WRITTEN: "0x800"}, {WRITTEN: "7200x800"}, "721h", {}, "1h")),
+    *(
+        ("BusbarRailCounterSaturated", counter(name, f"{most}x60", f"{most - 1}x60"))
+        for name, most in MAXIMA.items()
+    ),
+)

@@ -21,6 +21,7 @@ from stacks.watch.tests.unit.cases import (
     EXPECTED,
     FLAT,
     KUBERNETES,
+    MORE,
     ONE,
     RATE,
     ROCE,
@@ -82,11 +83,10 @@ def test_every_alert_has_a_name_of_its_own_and_a_case() -> None:
 
 
 def test_what_is_critical_fires_within_ten_minutes() -> None:
-    found = {rule["alert"]: (rule["labels"]["severity"], rule.get("for", "0m")) for rule in LISTED}
-    assert {severity for severity, _ in found.values()} == {"critical", "warning", "info", "none"}
-    critical = {after for severity, after in found.values() if severity == "critical"}
-    assert critical == {"0m", "1m", "5m", "10m"}
-    assert found["BusbarRailDown"] == ("critical", "1m") and found["BusbarWatchdog"] == ("none", "0m")
+    severities = {rule["alert"]: rule["labels"]["severity"] for rule in LISTED}
+    assert {*severities.values()} == {"critical", "warning", "info", "none"}
+    after = {rule.get("for", "0m") for rule in LISTED if severities[rule["alert"]] == "critical"}
+    assert after <= {"0m", "1m", "5m", "10m"} and severities["BusbarRailDown"] == "critical"
 
 
 def test_every_alert_says_what_to_do_and_names_only_labels_that_it_has() -> None:
@@ -100,7 +100,7 @@ def test_every_alert_says_what_to_do_and_names_only_labels_that_it_has() -> None
 def test_every_alert_fires_on_what_it_is_for_and_on_nothing_else(tmp_path: Path) -> None:
     tests = [
         Firing(alert, {**case.expected, **series}, case.at, fires, case.step)
-        for alert, case in CASES.items()
+        for alert, case in (*CASES.items(), *MORE)
         for series, fires in ((case.firing, True), (case.silent, alert == "BusbarWatchdog"))
     ]
     passes(tmp_path, *tests)
@@ -192,24 +192,6 @@ def test_a_cable_that_is_pulled_is_one_critical_alert_until_it_is_back(tmp_path:
     )
 
 
-MAXIMA = {
-    "link_downed_total": 255, "link_error_recovery_total": 255, "symbol_error_total": 65535,
-    "port_errors_received_total": 65535, "port_discards_transmitted_total": 65535,
-    "local_link_integrity_errors_total": 15, "excessive_buffer_overrun_errors_total": 15,
-}  # fmt: skip
-
-
-def test_every_counter_that_sticks_is_known_by_its_maximum(tmp_path: Path) -> None:
-    tests = [
-        Firing(
-            "BusbarRailCounterSaturated", {**EXPECTED, **rail(series, f"{value}x60")}, "30m", value == maximum
-        )
-        for series, maximum in MAXIMA.items()
-        for value in (maximum - 1, maximum)
-    ]
-    passes(tmp_path, *tests)
-
-
 def test_a_series_that_one_rail_lacks_is_an_alert_of_its_node(tmp_path: Path) -> None:
     """Whichever it is, and also where all are missing, as with one file that cannot be read."""
     tests = []
@@ -297,18 +279,6 @@ def test_a_source_that_is_not_read_is_one_alert_of_the_site(tmp_path: Path) -> N
     )
 
 
-def test_a_fault_fires_by_either_of_its_series(tmp_path: Path) -> None:
-    action = gpu("DCGM_FI_DEV_GPU_RECOVERY_ACTION", "2x60")
-    lost = rail("packet_sequence_errors_total", "0+66x60")
-    drained = {'busbar_node_drained{node="gpu-1",reason="cable"}': "1x200"}
-    passes(
-        tmp_path,
-        Firing("BusbarGpuRecoveryAction", {**EXPECTED, **action}, "30m", True),
-        Firing("BusbarRailPacketsLost", {**EXPECTED, **lost}, "30m", True),
-        Firing("BusbarNodeQuarantined", drained, "190h", True, "1h"),
-    )
-
-
 def test_a_dead_man_s_switch_is_made_where_the_prometheus_is_not_ours() -> None:
     for stack, made in ((EXISTING, True), ({"mode": "install"}, False), ({}, False)):
         found = [rule.get("alert") for group in groups(watch(stack=stack)) for rule in group["rules"]]
@@ -323,15 +293,6 @@ def test_every_alert_names_its_section_of_the_page_of_alerts() -> None:
     assert urls == {f"{PAGE}#{section}" for section in sections}
 
 
-def test_series_that_were_written_a_month_ago_are_old_where_no_age_is_configured(tmp_path: Path) -> None:
-    written, alert = {"busbar_metrics_written_timestamp_seconds": "0x800"}, "BusbarMetricsOld"
-    passes(
-        tmp_path,
-        Firing(alert, written, "719h", False, "1h"),
-        Firing(alert, written, "721h", True, "1h"),
-    )
-
-
 def test_counters_that_a_site_does_not_have_are_not_missing(tmp_path: Path) -> None:
     lacks = [PREFIX + name for name in ("local_ack_timeout_errors_total", "state_id", *ROCE)]
     found = groups(watch(stack=EXISTING, missing_counters=lacks))
@@ -343,7 +304,3 @@ def test_counters_that_a_site_does_not_have_are_not_missing(tmp_path: Path) -> N
     rule_file = tmp_path / "rules.yaml"
     rule_file.write_text(yaml.safe_dump({"groups": found}))
     assert run("check", "rules", rule_file).returncode == 0
-
-
-def test_without_dcgm_there_are_no_rules_on_gpus() -> None:
-    assert [group["name"] for group in groups(watch(dcgm=False))] == ["busbar-cluster", "busbar-rails"]

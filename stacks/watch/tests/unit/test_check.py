@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from busbar.frame import CLASSES, CRDS
 from busbar.kube.client import ApiError
 from busbar.kube.wait import TimedOut
 from stacks.watch.package import check as check_of
-from stacks.watch.package.check import CheckSpec, check, ready
+from stacks.watch.package.check import CheckSpec, SurveySpec, check, obstacles, ready
 from stacks.watch.tests.support import EXISTING, INSTALL, Served, cluster, watch
 from tests.support.kube_cluster import Clock
 
@@ -90,6 +91,7 @@ UNREAD = "node_exporter does not read all rails:"
 BOTH = "(missing: mlx5_0:1, mlx5_1:1)"
 DOWN = [{"metric": {"job": "busbar-rails", "node": "gpu-2"}}, {"metric": {"job": "busbar-metrics"}}]
 STORED = f"{SPACE}/configmaps/busbar-metrics"
+LAST = 'node="gpu-2",pool="h100"'
 UNNAMED = TEXT.replace('busbar_node_rail_info{node="gpu-2"', 'busbar_node_rail_info{node="gpu-3"')
 
 
@@ -148,21 +150,16 @@ def test_what_is_missing_is_named_with_what_was_found(
 
 
 def test_only_rails_are_counted() -> None:
-    site = Site()
-    renamed = TEXT.replace(
-        'node="gpu-2",pool="h100",device="mlx5_1",port="1"',
-        'node="gpu-2",pool="h100",device="mlx5_3",port="2"',
-    )
-    site.objects[f"{SPACE}/configmaps/busbar-metrics"]["data"]["busbar.prom"] = renamed
+    site, device = Site(), 'device="mlx5_3",port="2"'
+    stored = site.objects[STORED]["data"]
+    stored["busbar.prom"] = TEXT.replace(f'{LAST},device="mlx5_1",port="1"', f"{LAST},{device}")
     # Two ports are read, as many as it has rails, and a third one of another name.
     read = PORTS + 'node_infiniband_state_id{device="mlx5_3",port="1"} 4\n'
     site.texts[site.of("rails-2")] = read
     found = result(site)
     assert (found["passed"], found["nodes"]) == (False, 1)
-    assert found["reasons"][0].startswith(
-        "node_exporter does not read all rails: gpu-2 1/2 (missing: mlx5_3:2). Fix:"
-    )
-    site.texts[site.of("rails-2")] = read + 'node_infiniband_state_id{device="mlx5_3",port="2"} 1\n'
+    assert found["reasons"][0].startswith(f"{UNREAD} gpu-2 1/2 (missing: mlx5_3:2). Fix:")
+    site.texts[site.of("rails-2")] = f"{read}node_infiniband_state_id{{{device}}} 1\n"
     assert result(site)["passed"] is True
 
 
@@ -211,26 +208,65 @@ def test_verify_names_what_the_check_would_and_workloads_without_their_pods() ->
 
 
 @pytest.mark.parametrize(
-    ("capacity", "values", "found"),
+    ("capacity", "values", "is_small"),
     [
-        ("200Gi", {}, ["PersistentVolumeClaim kube-prometheus-stack/data-0 has 200Gi, expected 500Gi"]),
-        ("500Gi", {}, []),
-        # An administrator has expanded it.
-        ("1Ti", {}, []),
-        # It is not bound yet, which its pod says.
-        (None, {}, []),
-        ("200Gi", {"prometheus": {"prometheusSpec": {"storageSpec": None}}}, []),
+        pytest.param("200Gi", {}, True, id="smaller"),
+        pytest.param("500Gi", {}, False, id="as configured"),
+        pytest.param("1Ti", {}, False, id="expanded by an administrator"),
+        pytest.param(None, {}, False, id="not bound yet, which its pod says"),
+        pytest.param("200Gi", {"prometheus": {"prometheusSpec": {"storageSpec": None}}}, False, id="own"),
     ],
 )
 def test_a_volume_of_prometheus_that_is_smaller_than_configured_is_named(
-    capacity: str | None, values: dict[str, Any], found: list[str]
+    capacity: str | None, values: dict[str, Any], is_small: bool
 ) -> None:
     """Prometheus Operator changes no claim that is there."""
     site = Site()
-    claim = {
-        "metadata": {"name": "data-0"},
-        "status": {"capacity": {"storage": capacity}} if capacity else {},
-    }
+    status = {"capacity": {"storage": capacity}} if capacity else {}
+    claim = {"metadata": {"name": "data-0"}, "status": status}
     site.pods["app.kubernetes.io/name=prometheus"] = [claim]
     given = watch(stack={**INSTALL, "storage": "500Gi", "values": values})
-    assert [each.what for each in ready(given, cluster(), site)] == found
+    said = "PersistentVolumeClaim kube-prometheus-stack/data-0 has 200Gi, expected 500Gi"
+    assert [each.what for each in ready(given, cluster(), site)] == [said] * is_small
+
+
+OURS = {"meta.helm.sh/release-name": "prometheus-operator-crds"}
+DEFAULT = {
+    "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+}
+
+
+def crd(kind: str, annotations: dict[str, str] | None = None, group: str = "monitoring.coreos.com") -> Any:
+    return {"metadata": {"name": f"{kind}.{group}", "annotations": annotations}, "spec": {"group": group}}
+
+
+THEIRS = {"meta.helm.sh/release-name": "monitoring"}
+# CRDs and StorageClasses of the cluster, the configured class, and the finding.
+FOUND: list[tuple[list[Any], list[Any], str | None, str]] = [
+    ([crd("jobs", group="other.io")], [DEFAULT], None, ""),
+    ([crd("prometheuses", OURS)], [DEFAULT], None, ""),
+    ([crd("prometheuses"), crd("probes", OURS), crd("rules", THEIRS)], [DEFAULT], None,
+     "stack.mode: is install, and busbar did not install the CRDs of monitoring.coreos.com: "
+     "prometheuses.monitoring.coreos.com, rules.monitoring.coreos.com. Fix: "),
+    ([], [DEFAULT], "fast",
+     "stack.storage_class: there is no StorageClass fast; the cluster has local-path. Fix: "),
+    ([], [], None, "stack.storage_class: no StorageClass is the default one; the cluster has none"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("crds", "classes", "chosen", "says"), FOUND)
+def test_what_is_in_the_way_of_an_installation_is_named(
+    crds: list[Any], classes: list[Any], chosen: str | None, says: str
+) -> None:
+    stack = watch(stack={**INSTALL, "storage_class": chosen}).stack
+    found = [*obstacles(Served({CRDS: crds, CLASSES: classes}), SurveySpec.of(stack))]
+    assert len(found) == bool(says) and "".join(map(str, found)).startswith(says)
+
+
+def test_an_existing_operator_must_have_its_crds_and_nothing_else_is_asked() -> None:
+    spec = SurveySpec.of(watch(stack=EXISTING).stack)
+    [found] = obstacles(Served({CRDS: [crd("servicemonitors")]}), spec)
+    assert str(found).startswith(
+        "stack.mode: is existing, and the cluster has no CRD prometheusrules.monitoring.coreos.com."
+    )
+    assert [*obstacles(Served({CRDS: [crd("servicemonitors"), crd("prometheusrules")]}), spec)] == []

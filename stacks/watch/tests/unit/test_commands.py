@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
-from typer.testing import Result
 
 from busbar.cli.stackfile import SecretError
 from busbar.frame import CRDS
@@ -16,14 +15,10 @@ from busbar.kube.nodes import NODES
 from stacks.watch.package import commands
 from stacks.watch.tests.support import CLUSTER, Served, configured, outputs
 from tests.program.answers import KUBECONFIG
-from tests.support import cli
+from tests.support.cli import busbar
 from tests.support.verdicts import failing
 
 STORED = "/api/v1/namespaces/busbar-watch/configmaps/busbar-metrics"
-
-
-def busbar(*words: str, stdin: Any = None) -> Result:
-    return cli.busbar(*words, stdin=None if stdin is None else json.dumps(stdin))
 
 
 @pytest.fixture
@@ -44,28 +39,20 @@ def stack(tmp_path: Path) -> str:
     return str(file)
 
 
-def exported(monkeypatch: pytest.MonkeyPatch, text: str | SecretError) -> list[tuple[str, Path]]:
-    """The outputs that pulumi gives of any stack; the stacks that it is asked for."""
-    asked = []
-
-    def read(name: str, project: Path) -> str:
-        asked.append((name, project))
-        if isinstance(text, SecretError):
-            raise text
-        return text
-
-    monkeypatch.setattr(commands, "read_outputs", read)
+@pytest.fixture
+def read_outputs(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Pulumi's answer to the question for the outputs of a stack."""
+    monkeypatch.setattr(commands, "read_outputs", asked := Mock())
     return asked
 
 
 def test_refresh_writes_the_series_of_the_cluster_as_its_stack_says_now_also_after_a_failure(
-    api: Served, stack: str, monkeypatch: pytest.MonkeyPatch
+    api: Served, stack: str, read_outputs: Mock
 ) -> None:
-    text = json.dumps({**outputs(failing()), "kubeconfig": KUBECONFIG})
-    asked = exported(monkeypatch, text)
+    read_outputs.side_effect = [json.dumps({**outputs(failing()), "kubeconfig": KUBECONFIG})]
     result = busbar("watch", "refresh", stack)
     assert result.exit_code == 0, result.output
-    assert asked == [(CLUSTER, Path(stack).parent)]
+    read_outputs.assert_called_once_with(CLUSTER, Path(stack).parent)
     assert 'busbar_nccl_passed{pool="h100"} 0' in api.objects[STORED]["data"]["busbar.prom"]
     assert json.loads(result.stdout)["quarantined"] == []
 
@@ -79,9 +66,9 @@ def test_refresh_writes_the_series_of_the_cluster_as_its_stack_says_now_also_aft
     ],
 )
 def test_refresh_names_the_stack_whose_outputs_it_cannot_read(
-    api: Served, stack: str, monkeypatch: pytest.MonkeyPatch, text: str | SecretError, reason: str
+    api: Served, stack: str, read_outputs: Mock, text: str | SecretError, reason: str
 ) -> None:
-    exported(monkeypatch, text)
+    read_outputs.side_effect = [text]
     result = busbar("watch", "refresh", stack)
     assert result.exit_code == 1
     assert f"error: {CLUSTER}: " in result.stderr and reason in result.stderr
@@ -89,11 +76,12 @@ def test_refresh_names_the_stack_whose_outputs_it_cannot_read(
 
 
 def test_a_survey_with_findings_ends_the_update_with_all_of_them(api: Served) -> None:
-    result = busbar("step", "watch", "survey", stdin={"install": False})
+    given = json.dumps({"install": False})
+    result = busbar("step", "watch", "survey", stdin=given)
     assert result.exit_code == 1
     assert "error: nothing was installed:\n  - stack.mode: is existing" in result.stderr
     for kind in ("servicemonitors", "prometheusrules"):
         name = f"{kind}.monitoring.coreos.com"
         api.objects[CRDS].append({"metadata": {"name": name}, "spec": {"group": "monitoring.coreos.com"}})
-    done = busbar("step", "watch", "survey", stdin={"install": False})
+    done = busbar("step", "watch", "survey", stdin=given)
     assert (done.exit_code, done.stdout) == (0, "")

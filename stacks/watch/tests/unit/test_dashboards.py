@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 import yaml
 
 from stacks.watch.package.manifests import dashboards
-from stacks.watch.package.series import Sample, SeriesSpec, render
+from stacks.watch.tests import support
 from stacks.watch.tests.promtool import run
-from stacks.watch.tests.support import cluster, watch
+from stacks.watch.tests.support import watch
 from stacks.watch.tests.unit.test_alerts import RECORDED
 
 DASHBOARDS = {
@@ -35,7 +34,7 @@ def panels(name: str) -> list[dict[str, Any]]:
     return [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] != "row"]
 
 
-def named_expressions(variables: Mapping[str, str]) -> dict[str, str]:
+def named_expressions(variables: Mapping[str, str] = VARIABLES) -> dict[str, str]:
     """Dashboard, panel and letter of each -> the expression, with Grafana's variables replaced."""
     found = {}
     for name in DASHBOARDS:
@@ -50,22 +49,13 @@ def named_expressions(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def expressions() -> list[str]:
-    return list(named_expressions(VARIABLES).values())
+    return list(named_expressions().values())
 
 
 def series() -> dict[str, str]:
     """What a cluster of two nodes has: busbar's series, and of every other name one that counts."""
-    measured = SeriesSpec.of(cluster(), watch())
-    now = datetime(2026, 11, 24, tzinfo=UTC)
-    states = {"gpu-8": "drained", "gpu-9": "quarantined"}
-    held = {
-        node: Sample(f"busbar_node_{state}", {"node": node, "reason": "cable"}, 1)
-        for node, state in states.items()
-    }
-    found = {}
-    for sample in render(measured, held, {"h100": 360.0}, now):
-        text, _, value = str(sample).rpartition(" ")
-        found[text] = f"{value}x120"
+    samples = (str(each).rpartition(" ") for each in support.samples())
+    found = {text: f"{value}x120" for text, _, value in samples}
     for name in set(re.findall(r"node_infiniband_\w+", " ".join(expressions()))):
         found[f"{name}{{{DEVICE}}}"] = "4x120" if name.endswith("_id") else "0+60000000000x120"
     found[f"node_infiniband_rate_bytes_per_second{{{DEVICE}}}"] = "5e10x120"
@@ -90,16 +80,12 @@ def test_every_panel_asks_the_chosen_datasource(name: str) -> None:
 
 def are(folder: Path, values: Mapping[str, float]) -> None:
     """Expressions have these values after 90 minutes of `series`."""
-    tests = [
-        {
-            "interval": "1m",
-            "input_series": [{"series": name, "values": values} for name, values in series().items()],
-            "promql_expr_test": [
-                {"expr": expr, "eval_time": "90m", "exp_samples": [{"labels": "{}", "value": value}]}
-                for expr, value in values.items()
-            ],
-        }
+    samples = [
+        {"expr": expr, "eval_time": "90m", "exp_samples": [{"labels": "{}", "value": value}]}
+        for expr, value in values.items()
     ]
+    given = [{"series": name, "values": values} for name, values in series().items()]
+    tests = [{"interval": "1m", "input_series": given, "promql_expr_test": samples}]
     file, rules = folder / "test.yaml", folder / "recorded.yaml"
     rules.write_text(json.dumps({"groups": [{"name": "recorded", "rules": RECORDED}]}))
     file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}))
@@ -129,14 +115,5 @@ def test_the_single_numbers_are_those_of_the_cluster(tmp_path: Path) -> None:
         "node: Slowed down by heat and power (share of the time), B": 1,
         "node: Slowed down by heat and power (share of the time), C": 1,
     }
-    named = named_expressions(VARIABLES)
-    are(
-        tmp_path,
-        {f"round(sum({named[f'busbar-{name}']}), 0.0001)": value for name, value in numbers.items()},
-    )
-
-
-def test_busbar_s_series_in_them_are_those_that_are_written() -> None:
-    used = set(re.findall(r"\bbusbar_\w+", " ".join(expressions())))
-    written = {name.partition("{")[0] for name in series()}
-    assert used <= written
+    exprs = {name.removeprefix("busbar-"): expr for name, expr in named_expressions().items()}
+    are(tmp_path, {f"round(sum({exprs[name]}), 0.0001)": value for name, value in numbers.items()})

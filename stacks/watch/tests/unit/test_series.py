@@ -63,12 +63,16 @@ def test_workers_have_what_their_pool_has_and_a_pool_what_it_was_measured_to_do(
     assert expected - {*lines()} == set()
 
 
+def of_launch(name: str, **update: Any) -> list[str]:
+    """The samples of this name for a cluster with other settings of its pool."""
+    launch = cluster().pools["h100"].model_copy(update=update)
+    changed = spec().model_copy(update={"pools": {"h100": launch}})
+    return [str(each) for each in render(changed, {}, {}, NOW) if each.name == name]
+
+
 def test_the_rails_of_each_node_are_named_by_device_and_port_where_they_are_known() -> None:
     named = {"gpu-1": ("mlx5_0", "mlx5_3:2"), "gpu-3": ("mlx5_0", "mlx5_1")}
-    launch = cluster().pools["h100"].model_copy(update={"rail_hcas": named})
-    changed = spec().model_copy(update={"pools": {"h100": launch}})
-    found = [str(s) for s in render(changed, {}, {}, NOW) if s.name == "busbar_node_rail_info"]
-    assert found == [
+    assert of_launch("busbar_node_rail_info", rail_hcas=named) == [
         'busbar_node_rail_info{node="gpu-1",pool="h100",device="mlx5_0",port="1"} 1',
         'busbar_node_rail_info{node="gpu-1",pool="h100",device="mlx5_3",port="2"} 1',
     ]
@@ -76,24 +80,18 @@ def test_the_rails_of_each_node_are_named_by_device_and_port_where_they_are_know
 
 def test_resources_that_are_no_devices_are_no_series() -> None:
     resources = {"hugepages-2Mi": "5120Mi", "hugepages-1Gi": "1073741824", "a.b/c": "x"}
-    launch = cluster().pools["h100"].model_copy(update={"resources": resources})
-    changed = spec().model_copy(update={"pools": {"h100": launch}})
-    devices = [s for s in render(changed, {}, {}, NOW) if s.name == "busbar_node_devices_expected"]
-    assert {each.labels["resource"] for each in devices} == {"nvidia_com_gpu"}
+    found = of_launch("busbar_node_devices_expected", resources=resources)
+    assert [each for each in found if 'resource="nvidia_com_gpu"' not in each] == []
 
 
-def test_a_pool_that_did_not_pass_says_so_and_has_no_value_it_was_not_measured_with() -> None:
+def test_a_pool_without_a_pass_says_so_and_has_no_value_it_was_not_measured_with() -> None:
     failed = spec(failing())
     unknown = failed.results["h100"].model_copy(update={"verdict": "unknown"})
-    for each in (failed, failed.model_copy(update={"results": {"h100": unknown}})):
-        samples = {sample.name: sample.value for sample in render(each, {}, {}, NOW)}
+    for results in (failed.results, {"h100": unknown}, {}):
+        found = render(failed.model_copy(update={"results": results}), {}, {}, NOW)
+        samples = {sample.name: sample.value for sample in found}
         assert samples["busbar_nccl_passed"] == 0
         assert "busbar_nccl_floor_gbps" not in samples
-
-
-def test_a_pool_that_was_never_measured_has_not_passed() -> None:
-    unmeasured = spec().model_copy(update={"results": {}})
-    assert 'busbar_nccl_passed{pool="h100"} 0' in map(str, render(unmeasured, {}, {}, NOW))
 
 
 def test_the_age_of_a_measurement_is_limited_only_where_it_is_configured() -> None:
@@ -155,37 +153,31 @@ def measured(at: str, verdict: dict[str, Any], *nodes: str) -> dict[str, Any]:
 LATER, EARLIER = "2026-11-24T05:30:00Z", "2026-11-23T05:30:00Z"
 
 
+ALL = ("gpu-1", "gpu-2")
+
+
 @pytest.mark.parametrize(
-    ("quarantined", "at", "nodes", "passed"),
+    ("first", "quarantined", "at", "last", "nodes", "counts"),
     [
-        ((), LATER, ("gpu-1", "gpu-2"), 0),
-        ((), EARLIER, ("gpu-1", "gpu-2"), 1),
-        (("gpu-1",), LATER, ("gpu-1",), 1),
-        ((), LATER, ("gpu-1",), 0),
+        pytest.param(passing(), (), LATER, failing(), ALL, True, id="newer"),
+        pytest.param(passing(), (), EARLIER, failing(), ALL, False, id="older"),
+        pytest.param(passing(), ("gpu-1",), LATER, failing(), ("gpu-1",), False, id="of one in quarantine"),
+        pytest.param(passing(), (), LATER, failing(), ("gpu-1",), True, id="a failure of a part"),
+        pytest.param(failing(), (), LATER, passing(), ("gpu-1",), False, id="a pass of a part"),
+        pytest.param(failing(), ("gpu-2",), LATER, passing(), ("gpu-1",), True, id="a pass of the others"),
     ],
-    ids=["newer", "older", "of a node in quarantine", "of a part"],
 )
 def test_a_pool_has_the_result_of_its_last_measurement_in_the_cluster(
-    quarantined: tuple[str, ...], at: str, nodes: tuple[str, ...], passed: int
+    first: Any, quarantined: tuple[str, ...], at: str, last: Any, nodes: tuple[str, ...], counts: bool
 ) -> None:
     found = api(*quarantined)
-    found.objects[MEASUREMENTS] = [measured(at, failing(), *nodes), measured(EARLIER, passing(), *nodes)]
-    write(found, spec(), NOW)
-    time = 1795496400 if passed else 1795498200
+    found.objects[MEASUREMENTS] = [measured(at, last, *nodes), measured(EARLIER, first, *nodes)]
+    write(found, spec(first), NOW)
+    passed, time = (last["passed"], 1795498200) if counts else (first["passed"], 1795496400)
     assert {
-        f'busbar_nccl_passed{{pool="h100"}} {passed}',
+        f'busbar_nccl_passed{{pool="h100"}} {passed:d}',
         f'busbar_nccl_last_run_timestamp_seconds{{pool="h100"}} {time}',
     } <= {*written(found)}
-
-
-@pytest.mark.parametrize(("quarantined", "passed"), [((), 0), (("gpu-2",), 1)])
-def test_a_pass_on_a_part_of_a_pool_does_not_replace_its_failure(
-    quarantined: tuple[str, ...], passed: int
-) -> None:
-    found = api(*quarantined)
-    found.objects[MEASUREMENTS] = [measured(LATER, passing(), "gpu-1")]
-    write(found, spec(failing()), NOW)
-    assert f'busbar_nccl_passed{{pool="h100"}} {passed}' in written(found)
 
 
 def test_nothing_is_expected_of_a_node_that_is_drained_or_gone() -> None:
@@ -199,19 +191,19 @@ def test_nothing_is_expected_of_a_node_that_is_drained_or_gone() -> None:
     assert [line for line in text if line.startswith('busbar_node_drained{node="gpu-1",reason="cable')]
 
 
-ALL = "/api/v1/configmaps"
+EVERYWHERE = "/api/v1/configmaps"
 
 
 def written_before(found: Served, **config: Any) -> None:
     """Series of a passing cluster are in the cluster, and can be found."""
     write(found, spec(**config), NOW)
     stored = found.objects[f"{CONFIG_MAPS}/busbar-metrics"]
-    found.objects[ALL] = [{**stored, "metadata": {**stored["metadata"], "namespace": "busbar-watch"}}]
+    found.objects[EVERYWHERE] = [{**stored, "metadata": {**stored["metadata"], "namespace": "busbar-watch"}}]
 
 
 def test_a_change_of_the_cluster_is_in_the_series_with_or_without_new_outputs() -> None:
     found = api()
-    found.objects[ALL] = []
+    found.objects[EVERYWHERE] = []
     follow(found, outputs())
     assert (found.created, found.patched) == ([], []), "where there are no series none are written"
     written_before(found, max_age_hours=2)
