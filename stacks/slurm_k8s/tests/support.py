@@ -69,27 +69,19 @@ def pod(host: str, on: str) -> JsonObject:
 class SlurmCluster(Cluster):
     """A cluster in memory with slurmrestd; `job` is the state of every job that is submitted."""
 
-    def __init__(
-        self,
-        *nodes: JsonObject,
-        job: Mapping[str, Any] | None = None,
-        objects: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, *nodes: JsonObject, job: Any = None, objects: Mapping[str, Any] | None = None) -> None:
         key = {"data": {"jwt.key": base64.b64encode(KEY).decode()}}
-        pods = [pod(each["name"], f"gpu-{number}") for number, each in enumerate(nodes, 1)]
-        super().__init__(
-            {
-                f"{REST}/nodes/": {"nodes": [*nodes]},
-                f"{REST}/jobs/": {"jobs": []},
-                f"{REST}/partitions/": {"partitions": []},
-                f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
-                PODS: pods,
-                "/api/v1/namespaces/slurm/events": [],
-                f"{NODESETS}/slurm-worker-h100": {"metadata": {"annotations": {}}},
-                f"{REST}/job/7": {"jobs": [job or {"job_state": ["COMPLETED"]}]},
-                **(objects or {}),
-            }
-        )
+        found = {
+            f"{REST}/nodes/": {"nodes": [*nodes]},
+            f"{REST}/jobs/": {"jobs": []},
+            f"{REST}/partitions/": {"partitions": []},
+            f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
+            PODS: [pod(each["name"], f"gpu-{number}") for number, each in enumerate(nodes, 1)],
+            "/api/v1/namespaces/slurm/events": [],
+            f"{NODESETS}/slurm-worker-h100": {"metadata": {"annotations": {}}},
+            f"{REST}/job/7": {"jobs": [job or {"job_state": ["COMPLETED"]}]},
+        }
+        super().__init__({**found, **(objects or {})})
         self.headers: Mapping[str, str] = {}
         self.submitted: list[JsonObject] = []
         self.updates: list[tuple[str, JsonObject]] = []

@@ -17,8 +17,7 @@ REFUSED = yaml.safe_load("""
 - [login, is not a public key, {login: {root_ssh_keys: ["-----BEGIN OPENSSH PRIVATE KEY-----"]}}]
 - [namespace, belongs to the cluster's own measurements, {namespace: busbar-validation}]
 - [namespace, belongs to an operator, {namespace: slinky}]
-- [namespace, belongs to Kubernetes, {namespace: kube-system}]
-- [version, is not a version 1.2.x of the charts, {version: 1.0.0}]
+
 - [version, is not a version 1.2.x of the charts, {version: 1.3.0}]
 - [sidecar_image, has no fixed tag, {sidecar_image: alpine}]
 - [charts, "is not a folder or an oci:// URL", {charts: slurm}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from busbar.outputs.contract import read_result
 from stacks.slurm_k8s.package import operations
 from stacks.slurm_k8s.package.operations import InPods
 from stacks.slurm_k8s.package.outputs import not_measured
-from stacks.slurm_k8s.tests.support import slurm
+from stacks.slurm_k8s.tests.support import configured, slurm
 from tests.support.clusters import site
 from tests.support.kube_cluster import Clock, Cluster
 from tests.unit.collect import launcher_log
@@ -36,11 +36,9 @@ class Answering:
     """Hosts that answer, without those that are `down`."""
 
     def __init__(self, *down: str) -> None:
-        self.down, self.asked = down, list[tuple[str, Mapping[str, str]]]()
+        self.down, self.asked = down, list[tuple[str, Any]]()
 
-    async def run(
-        self, host: Host, script: str, values: Mapping[str, str], payload: Any = None, *, seconds: int
-    ) -> dict[str, Any]:
+    async def run(self, host: Host, script: str, values: Any, *_: Any, seconds: int) -> dict[str, Any]:
         self.asked.append((host.name, values))
         if host.name in self.down:
             raise UnreachableError(host, OSError("no route"))
@@ -132,9 +130,7 @@ class Pods:
     def __init__(self, lost: str = "") -> None:
         self.lost = lost
 
-    def ask(
-        self, verb: str, payload: Any = None, *, node: str | None = None, **values: str
-    ) -> dict[str, Any]:
+    def ask(self, verb: str, *_: Any, node: str | None = None, **values: str) -> dict[str, Any]:
         if verb == "nodes":
             return {"nodes": {name: {"state": "idle", "reason": ""} for name in OF_LOG.values()}}
         if verb == "status":
@@ -161,9 +157,8 @@ def test_an_update_judges_the_log_of_its_job_and_has_no_verdict_without_it(
     cluster = load(site(pools={"h100": pool}, validation={**VALIDATION, "expected_busbw_gbps": expected}))
     monkeypatch.setattr(operations, "_cluster_of", lambda *_: (None, cluster))
     monkeypatch.setattr(operations, "in_pods", lambda *_: nullcontext(Pods(lost)))
-    given = {"cluster": "organization/busbar/site"}
-    folder = str(tmp_path / "h100")
-    spec = operations.UpdateSpec(slurm=given, pool="h100", nodes=OF_LOG, folder=folder, run=1, measured_as="")
+    about = {"slurm": configured(), "folder": str(tmp_path / "h100"), "run": 1, "measured_as": ""}
+    spec = operations.UpdateSpec.model_validate({**about, "pool": "h100", "nodes": OF_LOG})
     found = read_result(json.dumps(operations.measure_update(Cluster(), spec, Clock(), print)))  # type: ignore[arg-type]
     assert found["verdict"] == verdict, found
     assert bool(found.get("reasons")) is (verdict != "pass")

@@ -29,8 +29,7 @@ def result(
     cluster: SlurmCluster, clock: Clock | None = None, pool: PoolSpec = POOL, said: list[str] | None = None
 ) -> dict[str, Any]:
     spec = ReadySpec(namespace="slurm", pools={"h100": pool}, deadline_seconds=60)
-    lines: list[str] = [] if said is None else said
-    return ready(cluster, spec, clock or Clock(), lines.append)
+    return ready(cluster, spec, clock or Clock(), ([] if said is None else said).append)
 
 
 def both() -> SlurmCluster:
@@ -66,14 +65,11 @@ def test_slurmrestd_is_asked_with_a_token_that_is_signed_with_the_key_and_names_
     result(cluster)
     assert cluster.headers["X-SLURM-USER-NAME"] == "slurm"
     assert cluster.headers["X-SLURM-USER-TOKEN"].count(".") == 2
-    head, claims, signature = token(KEY, "slurm", 1000.0).split(".")
-
-    def read(part: str) -> bytes:
-        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
-
-    assert json.loads(read(claims))["sun"] == "slurm"
-    assert json.loads(read(head)) == {"alg": "HS256", "typ": "JWT"}
-    assert read(signature) == hmac.new(KEY, f"{head}.{claims}".encode(), hashlib.sha256).digest()
+    parts = token(KEY, "slurm", 1000.0).split(".")
+    head, claims, signature = (base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)) for part in parts)
+    assert json.loads(claims)["sun"] == "slurm"
+    assert json.loads(head) == {"alg": "HS256", "typ": "JWT"}
+    assert signature == hmac.new(KEY, ".".join(parts[:2]).encode(), hashlib.sha256).digest()
 
 
 def test_a_token_is_made_anew_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,10 +138,7 @@ def test_a_pool_in_which_no_probe_has_ever_passed_is_not_a_pass_without_one() ->
     found = result(SlurmCluster(*BUSY))
     assert found["passed"] is False
     [reason] = found["reasons"]
-    assert reason == (
-        "pool h100: probe: none ran: no node is idle; none has ever passed. Fix: wait for an idle node in an "
-        "open partition, and raise probe.run by one"
-    )
+    assert reason.startswith("pool h100: probe: none ran: no node is idle; none has ever passed. Fix: wait")
 
 
 def test_a_probe_that_fails_leaves_the_time_of_the_last_pass() -> None:
@@ -171,11 +164,7 @@ def test_a_login_pod_and_slurmrestd_that_start_are_waited_for() -> None:
         (10, "", "fewer GPUs"),
         (11, "", "ulimit -l"),
         (1, "", "exit code 1"),
-        (
-            12,
-            "h100-1:/usr/lib64/libcuda.so.1",
-            "h100-1:/usr/lib64/libcuda.so.1: a library of the NVIDIA driver has 0 bytes",
-        ),
+        (12, "h100-1:/lib/libcuda.so.1", "h100-1:/lib/libcuda.so.1: a library of the NVIDIA driver has 0"),
     ],
 )
 def test_a_probe_that_fails_says_what_jobs_lack(code: int, comment: str, says: str) -> None:
@@ -217,10 +206,9 @@ def test_a_partition_that_a_person_has_closed_gets_no_probe_and_is_named() -> No
     said: list[str] = []
     found = result(cluster, said=said)
     assert (found["passed"], found["reasons"], found["drained"]) == (True, [], {})
-    assert found["probes"]["h100"]["skipped"] == "partition h100 is closed (PartitionDown)"
-    assert said[-1].startswith(
-        "pool h100: probe: none ran: partition h100 is closed (PartitionDown); the last"
-    )
+    closed = "partition h100 is closed (PartitionDown)"
+    assert found["probes"]["h100"]["skipped"] == closed
+    assert said[-1].startswith(f"pool h100: probe: none ran: {closed}; the last")
     assert [path for path, _ in cluster.deleted] == [f"{REST}/job/7"]
 
 
@@ -248,8 +236,7 @@ def with_late_job(ended: int, conf: str = "") -> SlurmCluster:
 @pytest.mark.usefixtures("stopped_clock")
 def test_a_job_that_does_not_end_its_processes_is_named_with_the_step_that_does() -> None:
     def reasons(ended: int, conf: str = "") -> list[str]:
-        given = slurm()
-        return [*map(str, works(given, site(), with_late_job(ended, conf)))]
+        return [*map(str, works(slurm(), site(), with_late_job(ended, conf)))]
 
     late = "job 9 has been completing for 130 s, expected at most 120 s"
     first, second = reasons(130)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -46,6 +46,11 @@ def revision(name: str, image: str, *nodes: str) -> JsonObject:
     return {"metadata": {"name": f"{NODESET}-{name}", "labels": {HASH: name}}, "data": data}
 
 
+def of_nodeset(uid: str, revision: str) -> JsonObject:
+    """What the operator writes into the metadata of a pod."""
+    return {"uid": uid, "labels": {HASH: revision}, "ownerReferences": [{"name": NODESET}]}
+
+
 class Rolling(SlurmCluster):
     """Slurm on gpu-1, gpu-2, ... whose operator makes a deleted pod anew, of the newest template.
 
@@ -66,20 +71,11 @@ class Rolling(SlurmCluster):
         self.order: list[str] = []
         self.killed_jobs: list[str] = []
         for each in self.objects[PODS]:
-            each["metadata"] |= {
-                "uid": f"old-{each['metadata']['name']}",
-                "labels": {HASH: "a"},
-                "ownerReferences": [{"name": NODESET}],
-            }
+            each["metadata"] |= of_nodeset(f"old-{each['metadata']['name']}", "a")
             each["status"] = READY
+        metadata, status = {"name": NODESET, "generation": 2}, {"observedGeneration": 2, "nodeSetHash": "b"}
         self.objects |= {
-            NODESETS: [
-                {
-                    "metadata": {"name": NODESET, "generation": 2},
-                    "spec": {"replicas": len(nodes)},
-                    "status": {"observedGeneration": 2, "nodeSetHash": "b"},
-                }
-            ],
+            NODESETS: [{"metadata": metadata, "spec": {"replicas": len(nodes)}, "status": status}],
             REVISIONS: [revision("a", "1", *self.workers), revision("b", image, *self.workers)],
             NODES: [{"metadata": {"name": name, "annotations": {}}, "spec": {}} for name in self.workers],
             RESTD: {"status": {"readyReplicas": 2}},
@@ -118,11 +114,9 @@ class Rolling(SlurmCluster):
     def merge(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         self._change()
         kind, _, name = path.rpartition("/")
-        found = (
-            next(each for each in self.objects[kind] if each["metadata"]["name"] == name)
-            if kind in self.objects
-            else self.objects[path]
-        )
+        listed = self.objects.get(kind, [])
+        found = next((each for each in listed if each["metadata"]["name"] == name), self.objects.get(path))
+        assert found is not None, path
         annotations = found["metadata"].setdefault("annotations", {})
         for key, text in ((body.get("metadata") or {}).get("annotations") or {}).items():
             annotations.pop(key, None)
@@ -153,9 +147,7 @@ class Rolling(SlurmCluster):
         if (place := self.places.get(on, on)) is None:
             return
         made = pod(host, place)
-        made["metadata"] |= {
-            "uid": f"new-{host}", "labels": {HASH: "b"}, "ownerReferences": [{"name": NODESET}]
-        }  # fmt: skip
+        made["metadata"] |= of_nodeset(f"new-{host}", "b")
         made["status"] = READY
         self.objects[PODS].append(made)
         self.nodes[host] = node(host)
@@ -181,24 +173,15 @@ class Rolling(SlurmCluster):
 
 
 def step(
-    cluster: Rolling,
-    name: str = "roll",
-    workers: Collection[str] | None = None,
-    said: list[str] | None = None,
-    **more: Any,
+    cluster: Rolling, name: str = "roll", workers: Any = None, said: list[str] | None = None, **more: Any
 ) -> list[str]:
-    words = {
-        "namespace": "slurm",
-        "workers": {"h100": tuple(cluster.workers if workers is None else workers)},
-        "gres_conf": "",
-        "max_unavailable": 1,
-        "job_seconds": 600,
-        "timeout_seconds": 60,
-        **more,
-    }
-    say = ([] if said is None else said).append
+    """Run one of both steps; `more` changes its request."""
+    chosen = tuple(cluster.workers if workers is None else workers)
+    asked = {"namespace": "slurm", "workers": {"h100": chosen}, "gres_conf": ""}
+    limits = {"max_unavailable": 1, "job_seconds": 600, "timeout_seconds": 60}
     act = {"roll": roll, "before-change": before_change}[name]
-    return act(cluster, RollSpec.model_validate(words), cluster.clock, say)
+    spec = RollSpec.model_validate({**asked, **limits, **more})
+    return act(cluster, spec, cluster.clock, ([] if said is None else said).append)
 
 
 def idle(count: int) -> list[JsonObject]:
@@ -265,12 +248,12 @@ def test_a_time_limit_of_slurm_conf_is_not_one_that_somebody_has_set(
     assert cluster.changes == 0
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (2, 2)])
-def test_pods_are_replaced_with_no_more_than_max_unavailable_out_of_service(at_once: int, most: int) -> None:
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_pods_are_replaced_with_no_more_than_max_unavailable_out_of_service(at_once: int) -> None:
     cluster = Rolling(*idle(5))
     step(cluster, max_unavailable=at_once)
     assert sorted(cluster.order) == [each["name"] for each in idle(5)]
-    assert max(cluster.away) == most
+    assert max(cluster.away) == at_once
     assert set(cluster.state().values()) == {("IDLE", "")}
     assert cluster.hashes() == {"b"}
 
@@ -293,11 +276,8 @@ def test_the_pod_of_a_suspended_job_is_not_deleted() -> None:
     assert "h100-0" not in cluster.order
 
 
-OURS, OF_OPERATOR, GRES = (
-    "busbar: update",
-    "slurm-operator: Pod is terminating",
-    "gres/gpu count reported lower",
-)
+OURS, OF_OPERATOR = "busbar: update", "slurm-operator: Pod is terminating"
+GRES = "gres/gpu count reported lower"
 BIOS, QUARANTINE = "busbar: update of the BIOS", "busbar: quarantine: fan 3"
 
 
@@ -521,19 +501,14 @@ def test_an_operator_that_makes_no_pod_is_restarted_once_after_slurmrestd_is_rea
     step(cluster, timeout_seconds=300)
     assert cluster.deleted == [(f"{OPERATORS}/slurm-operator-0", {"uid": "1"})]
     assert cluster.clock.time >= 170
-    in_time = Rolling(*idle(2), image="1")
-    pods = without_pods(in_time)
-    in_time.clock.at(40, lambda: in_time.objects.update({PODS: pods}))
-    step(in_time)
-    assert in_time.deleted == []
 
 
-def test_an_update_without_pods_ends_and_names_the_nodeset() -> None:
-    cluster = Rolling(*idle(2))
-    without_pods(cluster)
-    with pytest.raises(TimedOut, match=f"NodeSet {NODESET} has 0 pods, expected 2"):
-        step(cluster)
-    assert len(cluster.deleted) == 1
+def test_an_operator_that_makes_its_pods_in_time_is_not_restarted() -> None:
+    cluster = Rolling(*idle(2), image="1")
+    pods = without_pods(cluster)
+    cluster.clock.at(40, lambda: cluster.objects.update({PODS: pods}))
+    step(cluster)
+    assert cluster.deleted == []
 
 
 def test_the_record_of_a_removed_node_is_deleted_when_its_pod_is_gone_and_no_other_record_is() -> None:
@@ -551,7 +526,7 @@ def test_the_record_of_a_removed_node_is_deleted_when_its_pod_is_gone_and_no_oth
 def test_the_records_of_a_removed_pool_are_deleted() -> None:
     cluster = Rolling(*idle(2), image="1")
     cluster.objects[NODESETS] = []
-    cluster.clock.at(20, lambda: cluster.objects.update({PODS: []}))
+    cluster.clock.at(20, cluster.objects[PODS].clear)
     step(cluster, workers=[])
     assert cluster.nodes == {}
 
@@ -586,13 +561,9 @@ class Configured(Rolling):
     def __init__(self, *, reads: bool = True) -> None:
         super().__init__(*idle(1))
         self.read_at, self.reads = 1000, reads
-        fields = [{"time": "1970-01-01T00:10:00Z"}]
-        metadata = {"name": "slurm-config-extra", "managedFields": fields, "resourceVersion": "7"}
+        metadata = {"managedFields": [{"time": "1970-01-01T00:10:00Z"}], "resourceVersion": "7"}
         self.objects[CONFIG] = {"metadata": metadata, "data": {"gres.conf": "Name=gpu File=/dev/nvidia0\n"}}
-        self.objects[SLURM_CONF] = {
-            "metadata": {**metadata, "name": "slurm-config"},
-            "data": {"slurm.conf": "a"},
-        }
+        self.objects[SLURM_CONF] = {"metadata": {**metadata}, "data": {"slurm.conf": "a"}}
 
     def get(self, path: str, **query: str) -> JsonObject:
         if path == f"{REST}/diag/":
@@ -647,9 +618,7 @@ def test_a_slurm_conf_that_slurmctld_does_not_read_fails_the_update_until_it_is_
     for _ in range(2):
         step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia0")
         cluster.write_conf("SchedulerType=sched/nope")
-        with pytest.raises(
-            Failed, match=r"has not read the new slurm\.conf yet.* correct slurm_conf or values"
-        ):
+        with pytest.raises(Failed, match=r"has not read the new slurm\.conf yet.* correct slurm_conf"):
             step(cluster)
     cluster.write_conf("a")
     step(cluster)

@@ -19,7 +19,7 @@ from busbar.kube.gpus import MEASURED_BY
 from lab.build.go import module_folder
 from lab.steps import LabError
 from stacks.slurm_k8s.lab import prepare
-from stacks.slurm_k8s.lab.tools import MODULE, OPERATOR
+from stacks.slurm_k8s.lab.tools import MODULE, OPERATOR, VARIABLE, checkout
 from stacks.slurm_k8s.package import values
 from stacks.slurm_k8s.package.config import REFUSED, _matching
 from stacks.slurm_k8s.package.pools import gres_conf, refusals
@@ -74,22 +74,22 @@ def kind(objects: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     return [each for each in objects if each["kind"] == name]
 
 
+def files(objects: list[dict[str, Any]]) -> dict[str, str]:
+    """The files of all ConfigMaps."""
+    return {key: text.strip() for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_pool_is_one_nodeset_that_holds_every_gpu_and_hca_of_its_workers(version: str) -> None:
     [nodeset] = kind(of_slurm(version, {"taints": [TAINT]}), "NodeSet")
     spec, pod = nodeset["spec"], nodeset["spec"]["template"]["spec"]
-    assert nodeset["metadata"]["name"] == "slurm-worker-h100"
-    assert spec["replicas"] == 2
+    assert (nodeset["metadata"]["name"], spec["replicas"]) == ("slurm-worker-h100", 2)
     assert spec["updateStrategy"]["type"] == "OnDelete"
     assert "busbar measure" in spec["template"]["metadata"]["annotations"][MEASURED_BY]
-    assert spec["extraConf"] == "Gres=gpu:h100:8"
-    assert spec["partition"]["enabled"] is True
+    assert spec["extraConf"] == "Gres=gpu:h100:8" and spec["partition"]["enabled"] is True
     assert spec["slurmd"]["resources"]["limits"] == {"nvidia.com/gpu": 8, "nvidia.com/hostdev": "8"}
     assert {**TAINT, "operator": "Equal"} in pod["tolerations"]
-    [term] = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert term["matchExpressions"][0]["values"] == ["gpu-1", "gpu-2"]
+    assert values.workers_of(nodeset) == ["gpu-1", "gpu-2"]
     assert {"name": "shm", "mountPath": "/dev/shm"} in spec["slurmd"]["volumeMounts"]
     assert spec.get("taintKubeNodes") in (None, False)
 
@@ -146,10 +146,9 @@ def test_slurmctld_reads_changed_files_in_place_and_keeps_its_state_in_the_named
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gres_and_memlock_are_in_the_files_of_slurm(version: str) -> None:
-    objects = of_slurm(version)
-    data = {key: text for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
-    assert data["gres.conf"].strip() == "AutoDetect=nvidia"
-    assert "--memlock=unlimited:unlimited" in data["prolog-10-memlock.sh"]
+    found = files(of_slurm(version))
+    assert found["gres.conf"] == "AutoDetect=nvidia"
+    assert "--memlock=unlimited:unlimited" in found["prolog-10-memlock.sh"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -172,9 +171,8 @@ def test_the_operator_runs_on_servers_and_does_not_own_the_crds(version: str) ->
         pod = each["spec"]["template"]["spec"]
         assert "node-role.kubernetes.io/control-plane" in json.dumps(pod["affinity"])
         assert pod["tolerations"] == [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]
-        [container] = pod["containers"]
-        assert container["image"].startswith("registry.local/slurm/slurm-operator")
-        assert container["image"].endswith(f":{version}")
+        image = rf"registry\.local/slurm/slurm-operator(-webhook)?:{re.escape(version)}"
+        assert re.fullmatch(image, pod["containers"][0]["image"])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -182,8 +180,7 @@ def test_the_values_of_the_stack_are_merged_over_all(version: str) -> None:
     given = {"configFiles": {"cgroup.conf": "CgroupPlugin=disabled"}, "restapi": {"replicas": 3}}
     objects = of_slurm(version, values=given)
     assert kind(objects, "RestApi")[0]["spec"]["replicas"] == 3
-    data = {key: text for each in kind(objects, "ConfigMap") for key, text in each["data"].items()}
-    assert data["cgroup.conf"].strip() == "CgroupPlugin=disabled"
+    assert files(objects)["cgroup.conf"] == "CgroupPlugin=disabled"
 
 
 def leaves(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -229,14 +226,8 @@ def test_the_refused_values_are_those_of_the_chart(name: str, chart: str) -> Non
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        (
-            {"values": {"nodesets": {"a100": {"slurmd": {}}}}},
-            "has no pool a100, which values.nodesets names",
-        ),
-        (
-            {"values": {"partitions": {"h100": {"enabled": True}}}},
-            "has a pool h100, which makes the partition h100",
-        ),
+        ({"values": {"nodesets": {"a100": {}}}}, "has no pool a100, which values.nodesets names"),
+        ({"values": {"partitions": {"h100": {}}}}, "has a pool h100, which makes the partition h100"),
         ({"pools": {"a100": {}}}, "has no pool a100 with measured workers. Fix: pools of h100"),
     ],
     ids=["nodeset", "partition", "pool"],
@@ -260,6 +251,15 @@ def test_only_the_first_pool_is_the_default_partition() -> None:
     given = slurm()
     found = values_of(given, of=pools(given, workers={"a": 1, "b": 1}))["nodesets"]
     assert [found[name]["partition"]["configMap"]["Default"] for name in ("a", "b")] == ["YES", "NO"]
+
+
+def test_sources_of_the_lab_without_the_operator_s_programs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "VERSION").write_text("1.2.1\n")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(LabError, match=r"bin/slurm-operator, .* missing\. Fix: name the sources"):
+        checkout()
 
 
 SITE_TAINT = {"key": "site", "value": "slurm", "effect": "NoExecute"}
@@ -304,9 +304,9 @@ def test_the_switches_of_the_workers_are_a_tree_whose_root_is_in_topology_yaml()
     labels = ("fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0")
     levels, made = placed(*labels, DOMAIN)
     assert levels == {"gpu-1": labels, "gpu-2": labels}
-    assert yaml.safe_load(made["configFiles"]["topology.yaml"]) == [
-        {"topology": "fabric", "cluster_default": True, "tree": {"switches": [{"switch": "root"}]}}
-    ]
+    [topology] = yaml.safe_load(made["configFiles"]["topology.yaml"])
+    assert topology["tree"] == {"switches": [{"switch": "root"}]}
+    assert (topology["topology"], topology["cluster_default"]) == ("fabric", True)
     for without in ([], [DOMAIN]):
         levels, made = placed(*without)
         assert levels == {} and "topology.yaml" not in made["configFiles"]
