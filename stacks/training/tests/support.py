@@ -10,6 +10,7 @@ import yaml
 from busbar.outputs import ClusterOutputs
 from stacks.training.package import config
 from stacks.training.package.config import Training
+from stacks.training.package.target import Target, targets
 from stacks.training.package.trainer import TRAINING_OPERATOR_CHART
 from tests.support.measured import outputs
 from tests.support.verdicts import passing
@@ -33,16 +34,21 @@ def cluster(verdict: dict[str, Any] | None = None, **change: Any) -> ClusterOutp
     return ClusterOutputs.model_validate({**read.model_dump(), **change})
 
 
+def target(config: Training, **site: Any) -> Target:
+    """The only pool of a site that was measured (tests.support.measured)."""
+    [found] = targets(ClusterOutputs.from_dict(outputs(**site)), config).values()
+    return found
+
+
 def curve(**gbps: float) -> dict[str, Any]:
     """A pass whose all_reduce was measured at these sizes: curve(B1024=1.5)."""
     verdict = passing()
     [result] = verdict["collectives"].values()
+    [point, *_] = result["curve"]
     rows = []
     for name, busbw in gbps.items():
-        half = {**result["curve"][0]["in_place"], "busbw_gbps": busbw}
-        rows.append(
-            {**result["curve"][0], "size_bytes": int(name[1:]), "in_place": half, "out_of_place": half}
-        )
+        half = {**point["in_place"], "busbw_gbps": busbw}
+        rows.append({**point, "size_bytes": int(name[1:]), "in_place": half, "out_of_place": half})
     return {**verdict, "collectives": {"all_reduce": {**result, "curve": rows}}}
 
 

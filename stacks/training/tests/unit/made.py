@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from stacks.training.package.log import read_lines
-from stacks.training.package.target import Expectation, expectation, targets
+from stacks.training.package.target import Expectation, expectation
 from stacks.training.package.verdict import Verdict, judge
-from stacks.training.tests.support import cluster, curve, training
+from stacks.training.tests.support import curve, target, training
 from tests.unit.judge.nccl.made.nccl import messages
 from tests.unit.judge.nccl.made.spec import Hosts, Nccl
 
@@ -36,16 +36,13 @@ def step(number: int, loss: float | str | None = None) -> Record:
 
 
 def starts() -> list[Record]:
-    start = record(
-        "start", schema=1, backend="nccl", world_size=WORLD, gradient_bytes=GIB, steps=STEPS, torch="2.13.0"
-    )
+    asked = {"schema": 1, "backend": "nccl", "world_size": WORLD, "gradient_bytes": GIB, "steps": STEPS}
+    of_host = {"device": "NVIDIA H100 80GB HBM3", "ranks": 8}
     hosts = [
-        record(
-            "host", node=f"gpu-{i + 1}", pod=pod, device="NVIDIA H100 80GB HBM3", first_rank=8 * i, ranks=8
-        )
+        record("host", node=f"gpu-{i + 1}", pod=pod, first_rank=8 * i, **of_host)
         for i, pod in enumerate(PODS)
     ]
-    return [start, *hosts]
+    return [record("start", **asked, torch="2.13.0"), *hosts]
 
 
 def first() -> list[Record]:
@@ -110,8 +107,7 @@ def without(records: list[Record], kind: str) -> list[Record]:
 def expected(**values: Any) -> Expectation:
     """What a run on two H100 workers must show where nccl-tests measured 390 GB/s at 1 GiB."""
     config = training()
-    [target] = targets(cluster(curve(B1073741824=390.0)), config).values()
-    made = expectation(target, config)
+    made = expectation(target(config, verdict=curve(B1073741824=390.0)), config)
     return Expectation.model_validate({**made.model_dump(), **values})
 
 

@@ -12,11 +12,11 @@ import pytest
 from busbar.frame import CRDS
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.networks import create_crd, definition
-from stacks.training.package.proof import Manifests
-from stacks.training.package.proof import render as render_proof
-from stacks.training.package.target import Target, refusals, targets
+from stacks.training.package.proof import Manifests, render
+from stacks.training.package.target import Target, refusals
 from stacks.training.package.trainer import deepspeed_runtime, torch_runtime
-from stacks.training.tests.support import training
+from stacks.training.tests.support import target, training
+from stacks.training.tests.unit.test_proof import container, env
 from tests.support import measured
 from tests.support.kube_cluster import Cluster
 from tests.unit.charts.published import complaints, published_crd
@@ -75,34 +75,14 @@ def cni(network: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-def target(
-    *networks: dict[str, Any], proof: dict[str, Any] | None = None, **site: Any
-) -> tuple[Target, Manifests]:
+def rendered(*networks: dict[str, Any], proof: Any = None, **site: Any) -> tuple[Target, Manifests]:
     config = training(networks={"h100": list(networks)} if networks else {}, proof=proof or {})
-    [only] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), config).values()
-    return only, render_proof(only, config, {"main.py": ""})
-
-
-def template(found: Manifests) -> dict[str, Any]:
-    made: dict[str, Any] = found.job["spec"]["template"]
-    return made
-
-
-def env(found: Manifests) -> dict[str, str]:
-    [container] = template(found)["spec"]["containers"]
-    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
-
-
-def limits(found: Manifests) -> dict[str, Any]:
-    [container] = template(found)["spec"]["containers"]
-    made: dict[str, Any] = container["resources"]["limits"]
-    return made
+    only = target(config, **site)
+    return only, render(only, config, {"main.py": ""})
 
 
 def interfaces(found: Manifests) -> list[str]:
-    [container] = template(found)["spec"]["containers"]
-    script: str = container["command"][-1]
-    [names] = re.findall(r"^for name in (.*); do$", script, re.MULTILINE)
+    [names] = re.findall(r"^for name in (.*); do$", container(found)["command"][-1], re.MULTILINE)
     return str(names).split()
 
 
@@ -154,9 +134,9 @@ def test_a_network_of_devices_names_their_resource_and_no_device(kind: str, own:
 def test_a_pod_is_attached_to_every_network_and_does_not_start_without_the_interfaces(
     networks: list[dict[str, Any]], site: dict[str, Any], attached: str | None, required: list[str]
 ) -> None:
-    only, found = target(*networks, **site)
+    only, found = rendered(*networks, **site)
     names = attached and ",".join(f"busbar-training/{each}" for each in attached.split())
-    assert template(found)["metadata"].get("annotations", {}).get(ANNOTATION) == names
+    assert found.job["spec"]["template"]["metadata"].get("annotations", {}).get(ANNOTATION) == names
     assert interfaces(found) == required
     # A TrainJob of the pool's runtime has the same, from any namespace.
     [job] = torch_runtime(only, "torch:1")["spec"]["template"]["spec"]["replicatedJobs"]
@@ -179,7 +159,7 @@ GPUS, HCAS = {"nvidia.com/gpu": 8}, {"nvidia.com/hostdev": "8"}
 def test_a_pod_asks_for_the_devices_of_its_networks(
     network: dict[str, Any], more: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    assert limits(target(network, **more)[1]) == expected
+    assert container(rendered(network, **more)[1])["resources"]["limits"] == expected
 
 
 RAILS = [rail(0), rail(1)]
@@ -218,26 +198,23 @@ IPV4, IPV6 = "AF_INET", "AF_INET6"
 def test_nccl_finds_its_network_by_interface_over_tcp_and_by_address_over_roce(
     networks: list[dict[str, Any]], site: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    found = env(target(*networks, **site)[1])
+    found = env(rendered(*networks, **site)[1])
     chosen = {key: value for key, value in found.items() if key.startswith("NCCL_IB_")}
     interface = {key: found[key] for key in expected if key.endswith("_IFNAME")}
     assert {**chosen, **interface} == expected
 
 
 def test_a_pod_of_a_runtime_that_was_not_attached_fails_before_it_trains_and_says_why() -> None:
-    only, _ = target(rail(0), rail(1), pool=ROCE)
+    only, _ = rendered(rail(0), rail(1), pool=ROCE)
     for made in (torch_runtime(only, "torch:1"), deepspeed_runtime(only, "torch:1")):
         assert made
         for job in made["spec"]["template"]["spec"]["replicatedJobs"]:
             [check] = job["template"]["spec"]["template"]["spec"]["initContainers"]
             assert (check["image"], check["command"][-2:]) == ("torch:1", ["net1", "net2"])
-    ran = subprocess.run([*check["command"][:-2], "lo"], capture_output=True, text=True, timeout=120)
-    assert (ran.returncode, ran.stdout) == (0, "")
-    ran = subprocess.run([*check["command"], "lo"], capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 1
-    assert (
-        ran.stdout == "no interface net1 net2 in this pod. Fix: check Multus on its worker, delete the pod\n"
-    )
+    said = "no interface net1 net2 in this pod. Fix: check Multus on its worker, delete the pod\n"
+    for command, ended in ((check["command"][:-2], (0, "")), (check["command"], (1, said))):
+        ran = subprocess.run([*command, "lo"], capture_output=True, text=True, timeout=120)
+        assert (ran.returncode, ran.stdout) == ended
 
 
 SMALL, FAMILIES = "10.1.0.0/28", [rail(0), rail(1, "fd02::/64")]

@@ -1,42 +1,80 @@
-"""The outputs of stacks/training: never a pass without a plain one, and the gate."""
+"""The outputs of stacks/training: never a pass without a plain one, the gate, and what the terminal shows."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from stacks.training.capability import GATE
-from stacks.training.package.outputs import FIELDS, Outputs, build_outputs, read_summary, summarize
+from stacks.training.package.outputs import (
+    FIELDS,
+    Outputs,
+    build_outputs,
+    read_summary,
+    summarize,
+    summary,
+)
 from stacks.training.package.target import targets
-from stacks.training.tests.support import cluster, training
+from stacks.training.package.verdict import Verdict
+from stacks.training.tests.support import cluster, target, training
 from stacks.training.tests.unit.made import first, verdict
 from tests.support.verdicts import passing
 
 
-def outputs(result: dict[str, Any] | None, **config: Any) -> dict[str, Any]:
-    configured = training(**config)
-    found = targets(cluster(), configured)
-    return build_outputs(configured, "site", found, {} if result is None else {"h100": result})
+def outputs(result: dict[str, Any] | None, **change: Any) -> dict[str, Any]:
+    """The outputs of a run on one pool, with these changes."""
+    config = training()
+    results = {} if result is None else {"h100": result}
+    return {**build_outputs(config, "site", targets(cluster(), config), results), **change}
 
 
-def test_a_pass_is_exported_with_its_numbers() -> None:
-    found = outputs(read_summary(json.dumps(summarize(verdict(), verdict_file=".busbar/x/verdict.json"))))
-    assert tuple(found) == tuple(Outputs.model_fields)
-    assert (found["training_passed"], found["training_reasons"]) == (True, [])
-    assert found["training"]["h100"]["busbw_gbps"] == pytest.approx(390.17, abs=0.01)
-    assert set(found["training"]["h100"]) <= set(FIELDS)
+def of_run(found: Verdict | None = None, **change: Any) -> dict[str, Any]:
+    return outputs(summarize(found or verdict(), verdict_file=".busbar/x/h100/verdict.json"), **change)
 
 
-def test_a_fail_is_exported_with_its_reasons_which_the_gate_names_with_what_to_do() -> None:
-    found = outputs(summarize(verdict(first())))
+def shown(found: dict[str, Any], folder: Path | None = None) -> str:
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(summary(found, folder=folder))
+    return capture.get()
+
+
+def rows(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_a_run_is_exported_and_shown_with_its_results_beside_what_was_expected() -> None:
+    printed = json.dumps(summarize(verdict(), verdict_file=".busbar/x/verdict.json"))
+    built = outputs(read_summary(printed))
+    assert tuple(built) == tuple(Outputs.model_fields)
+    assert (built["training_passed"], built["training_reasons"]) == (True, [])
+    assert built["training"]["h100"]["busbw_gbps"] == pytest.approx(390.17, abs=0.01)
+    assert set(built["training"]["h100"]) <= set(FIELDS)
+    text = shown(built)
+    assert text.startswith("PASS  h100: all-reduce of the gradients 390.17 GB/s\n")
+    for row in (
+        "loss 1.7, at the end 0.0153", "gradients 1 GiB", "step 20 ms", "all-reduce 5.16 ms",
+        "expected 5.16 ms", "of measured 100.0 % of 390 GB/s", "checkpoint 2 GiB in 1.5 s",
+    ):  # fmt: skip
+        assert row in rows(text), text
+    both = {"a": built["training"]["h100"], "b": {**built["training"]["h100"], "ranks": 4}}
+    assert {"a b", "ranks 16 4"} <= {*rows(shown({**built, "training": both}))}, "every pool has a column"
+
+
+def test_a_fail_is_exported_with_its_reasons_which_the_gate_names_and_the_terminal_shows() -> None:
+    found = of_run(verdict(first()))
     assert found["training_passed"] is False
     assert any("recovery: a rank was killed" in reason for reason in found["training_reasons"])
-    text = GATE.refusal(found, enforce=True)
-    assert text is not None
-    assert text.startswith("training run failed for cluster site:\n  - ")
-    assert "raise proof.run by one" in text and "proof.enforce: false" in text
+    refusal = GATE.refusal(found, enforce=True)
+    assert refusal and "raise proof.run by one" in refusal and "proof.enforce: false" in refusal
+    text = shown(found)
+    assert text.startswith("FAIL  training run failed\n      ") and "a rank was killed" in text
+    names = {row.split(" ")[0] for row in rows(text)}
+    assert "loss" in names and not {"step", "all-reduce", "busbw"} & names, "no row of what was not measured"
     for nothing in (outputs(None), build_outputs(training(), "site", {}, {})):
         assert nothing["training_passed"] is False
 
@@ -63,18 +101,41 @@ def test_anything_but_a_plain_pass_is_no_pass_and_has_a_reason(printed: str | No
 
 
 def test_a_reason_names_its_pool_where_there_are_several() -> None:
-    configured = training()
-    [target] = targets(cluster(), configured).values()
-    results = {
-        "a": summarize(verdict()),
-        "b": {"schema": 2, "passed": False, "verdict": "fail", "reasons": ["x"]},
-    }
-    found = build_outputs(configured, "site", {"a": target, "b": target}, results)
+    failed = {"schema": 2, "passed": False, "verdict": "fail", "reasons": ["x"]}
+    pools = dict.fromkeys("ab", target(training()))
+    found = build_outputs(training(), "site", pools, {"a": summarize(verdict()), "b": failed})
     assert (found["training_passed"], found["training_reasons"]) == (False, ["pool b: x"])
 
 
-def test_what_was_simulated_when_the_fabric_was_measured_is_exported() -> None:
-    config = training()
-    found = targets(cluster({**passing(), "simulated": "nccl-tests on CPUs"}), config)
-    built = build_outputs(config, "site", found, {"h100": summarize(verdict())})
-    assert built["training"]["h100"]["simulated"] == "nccl-tests on CPUs"
+def test_what_was_simulated_where_the_verdict_is_and_what_jobs_refer_to_are_shown(tmp_path: Path) -> None:
+    config, storage = training(), {"mode": "nfs", "namespace": "team", "claim": "shared-1"}
+    pools = targets(cluster({**passing(), "simulated": "on CPUs"}), config)
+    result = summarize(verdict(), verdict_file=".busbar/x/h100/verdict.json")
+    built = build_outputs(config, "site", pools, {"h100": result}, runtimes=["busbar-torch-h100"])
+    found = {**built, "storage": storage}
+    for row in (
+        "simulated h100: on CPUs", "verdict .busbar/x/h100/verdict.json", "claim team/shared-1",
+        "runtimes busbar-torch-h100",
+    ):  # fmt: skip
+        assert row in rows(shown(found))
+    assert f"{tmp_path}/h100/verdict.json" in shown(found, tmp_path)
+
+
+@pytest.mark.parametrize("why", ["no verdict: nothing was trained", "not trained: proof.enabled is false"])
+def test_a_pool_without_a_result_was_not_measured_and_has_no_table(why: str) -> None:
+    found = of_run(training={}, training_passed=False, training_reasons=[why])
+    assert shown(found).split("\n")[:2] == ["NOT MEASURED  ", f"      {why}"]
+    assert "FAIL" not in shown(found)
+
+
+@pytest.mark.parametrize("is_of_this_run", [True, False])
+def test_the_checks_are_shown_where_the_verdict_of_this_run_is_on_this_machine(
+    is_of_this_run: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "h100").mkdir()
+    kept = verdict() if is_of_this_run else verdict(first())
+    (tmp_path / "h100" / "verdict.json").write_text(json.dumps(kept.model_dump(mode="json")))
+    found = of_run()
+    found["training"]["h100"]["simulated"] = "known of the fabric, not of the run"
+    text = rows(shown(found, tmp_path))
+    assert any(row.startswith("h100 recovery pass ") for row in text) is is_of_this_run

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from busbar.exits import Failed
+from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
 from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name, described
@@ -20,46 +21,33 @@ CLAIM = "/api/v1/namespaces/busbar-training/persistentvolumeclaims/shared-1"
 EVENTS = "/api/v1/namespaces/busbar-training/events"
 VOLUME = "/api/v1/persistentvolumes/pv-1"
 CLASS = {"mode": "class", "class_name": "weka", "size": "1Ti"}
-
-
-def of_class(provisioner: str = "csi.weka.io", **more: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "weka"}, "provisioner": provisioner, **more}
+BOUND = {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
 
 
 def claim(phase: str = "Bound", **annotations: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "shared-1", "annotations": annotations},
-        "spec": {"volumeName": "pv-1"},
-        "status": {"phase": phase},
-    }
+    metadata = {"name": "shared-1", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"volumeName": "pv-1"}, "status": {"phase": phase}}
 
 
-def volume(policy: str = "Retain", **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "pv-1"},
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "capacity": {"storage": "1Ti"},
-            "persistentVolumeReclaimPolicy": policy,
-            **spec,
-        },
-    }
+def volume(policy: str) -> dict[str, Any]:
+    spec = {"capacity": {"storage": "1Ti"}, "persistentVolumeReclaimPolicy": policy}
+    return {"metadata": {"name": "pv-1"}, "spec": spec}
 
 
 def cluster(**change: Any) -> Cluster:
     """A cluster whose claim is bound; `change` by the last word of the path."""
-    objects = {CLAIM: claim(), VOLUME: volume(), EVENTS: []}
+    objects = {CLAIM: claim(), VOLUME: volume("Retain"), EVENTS: []}
     paths = {"claim": CLAIM, "volume": VOLUME, "events": EVENTS, "weka": f"{CLASSES}/weka"}
     return Cluster({**objects, **{paths[key]: value for key, value in change.items()}})
 
 
-def spec(**change: Any) -> ClaimSpec:
-    values = {"namespace": "busbar-training", "claim": "shared-1", "worker": "w1"}
-    return ClaimSpec.model_validate({**values, "deadline_seconds": 60, **change})
-
-
-def bound(api: Cluster, **change: Any) -> dict[str, Any]:
-    return bind(api, spec(**change), Clock(), lambda _: None)
+def bound(
+    api: Cluster, clock: Clock | None = None, said: list[str] | None = None, **change: Any
+) -> JsonObject:
+    """The result of the step; `change` of its request."""
+    asked = {"namespace": "busbar-training", "claim": "shared-1", "worker": "w1", "deadline_seconds": 60}
+    spec = ClaimSpec.model_validate({**asked, **change})
+    return bind(api, spec, clock or Clock(), ([] if said is None else said).append)
 
 
 WAITING = {**warning("shared-1", "ExternalProvisioning", "waiting for csi.weka.io"), "type": "Normal"}
@@ -98,10 +86,10 @@ def test_a_claim_that_is_not_bound_in_time_is_refused_with_what_the_provisioner_
 def test_a_class_that_waits_for_its_first_pod_is_told_a_worker_so_that_it_provides_now(
     mode: str, told: int
 ) -> None:
-    api, clock = cluster(claim=claim("Pending"), weka=of_class(volumeBindingMode=mode)), Clock()
+    api, clock = cluster(claim=claim("Pending"), weka={"volumeBindingMode": mode}), Clock()
     clock.at(3, lambda: api.objects.update({CLAIM: claim("Pending", **{SELECTED_NODE: "w1"})}))
     clock.at(9, lambda: api.objects.update({CLAIM: claim()}))
-    bind(api, spec(class_name="weka"), clock, lambda _: None)
+    bound(api, clock, class_name="weka")
     assert 9 <= clock.time < 20
     # Not again once it is there.
     assert api.patched == [(CLAIM, {"metadata": {"annotations": {SELECTED_NODE: "w1"}}})] * told
@@ -110,15 +98,11 @@ def test_a_class_that_waits_for_its_first_pod_is_told_a_worker_so_that_it_provid
 @pytest.mark.parametrize("policy", ["Retain", "Delete", "Recycle"])
 def test_a_bound_claim_is_reported_with_its_volume_which_is_changed_to_stay(policy: str) -> None:
     api, said = cluster(volume=volume(policy)), list[str]()
-    found = bind(api, spec(), Clock(), said.append)
-    assert found == {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
+    assert bound(api, said=said) == BOUND
     goes = policy != "Retain"
     assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})] * goes
     text = f"PersistentVolume pv-1: reclaim policy {policy} changed to Retain; its data stay"
     assert said == [text] * goes
-
-
-BOUND = {"claim": "shared-1", "volume": "pv-1", "capacity": "1Ti"}
 
 
 @pytest.mark.parametrize(

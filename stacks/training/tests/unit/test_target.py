@@ -20,8 +20,7 @@ from stacks.training.package.target import (
     warnings,
     with_cluster_export,
 )
-from stacks.training.tests.support import cluster, curve, training
-from tests.support import measured
+from stacks.training.tests.support import cluster, curve, target, training
 from tests.support.clusters import site
 
 MIB = 1 << 20
@@ -93,26 +92,16 @@ def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_s
 def expected(pool: dict[str, Any] | None = None, **config: Any) -> dict[str, Any]:
     """What a run must show on a pool of which 1 GiB was measured with 390 GB/s."""
     configured = training(**config)
-    read = ClusterOutputs.from_dict(measured.outputs(curve(B1073741824=390.0), pool))
-    [target] = targets(read, configured).values()
-    return expectation(target, configured).model_dump(mode="json", exclude_defaults=True)
+    found = target(configured, verdict=curve(B1073741824=390.0), pool=pool)
+    return expectation(found, configured).model_dump(mode="json", exclude_defaults=True)
 
 
 def test_a_run_is_held_against_what_its_pool_has_and_the_configuration_asks_for() -> None:
-    proof = {"steps": 31, "gradient_bytes": "2G", "min_loss_drop": 0.4, "min_busbw_fraction": 0.6}
-    assert expected(proof=proof, storage={"mode": "path", "path": "/mnt"}) == {
-        "nodes": ["gpu-1", "gpu-2"],
-        "ranks_per_node": 8,
-        "backend": "nccl",
-        "device": "H100",
-        "steps": 31,
-        "gradient_bytes": 2 << 30,
-        "min_loss_drop": 0.4,
-        "busbw_gbps": 390.0,
-        "min_busbw_fraction": 0.6,
-        "shared_checkpoint": True,
-        "fabric": {**FABRIC, "gpus_per_node": 8, "rails": 8},
-    }
+    asked = {"steps": 31, "min_loss_drop": 0.4, "min_busbw_fraction": 0.6}
+    found = expected(proof={**asked, "gradient_bytes": "2G"}, storage={"mode": "path", "path": "/mnt"})
+    of_pool = {"nodes": ["gpu-1", "gpu-2"], "ranks_per_node": 8, "device": "H100", "busbw_gbps": 390.0}
+    of_run = {"backend": "nccl", "gradient_bytes": 2 << 30, "shared_checkpoint": True}
+    assert found == {**asked, **of_pool, **of_run, "fabric": {**FABRIC, "gpus_per_node": 8, "rails": 8}}
 
 
 def test_fewer_ranks_than_gpus_need_not_use_every_rail_and_gloo_names_no_gpu() -> None:
@@ -123,9 +112,9 @@ def test_fewer_ranks_than_gpus_need_not_use_every_rail_and_gloo_names_no_gpu() -
 
 
 def test_a_collector_expects_of_nccl_what_the_program_did() -> None:
-    [target] = targets(cluster(curve(B1048576=100.0)), training()).values()
-    sent = collect_spec(target, training(), "job", folder="folder").model_dump_json(exclude_none=True)
-    assert CollectSpec.model_validate_json(sent).expectation == expectation(target, training())
+    found = target(training(), verdict=curve(B1048576=100.0))
+    sent = collect_spec(found, training(), "job", folder="folder").model_dump_json(exclude_none=True)
+    assert CollectSpec.model_validate_json(sent).expectation == expectation(found, training())
 
 
 def test_the_export_of_the_cluster_takes_the_place_of_a_named_one_and_leads_to_the_same_claim() -> None:

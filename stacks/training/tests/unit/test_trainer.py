@@ -10,9 +10,8 @@ import pytest
 
 from busbar.exits import Failed
 from busbar.kube.wait import SystemClock
-from busbar.outputs import ClusterOutputs
 from stacks.training.package.proof import render
-from stacks.training.package.target import Target, targets
+from stacks.training.package.target import Target
 from stacks.training.package.trainer import (
     JOBS,
     JobsSpec,
@@ -20,8 +19,7 @@ from stacks.training.package.trainer import (
     refuse_jobs,
     torch_runtime,
 )
-from stacks.training.tests.support import training
-from tests.support import measured
+from stacks.training.tests.support import target, training
 from tests.support.clusters import site
 from tests.support.kube_cluster import Cluster
 from tests.unit.charts.published import complaints, published_crd
@@ -37,9 +35,7 @@ Made = Callable[[Target, str], dict[str, Any] | None]
 
 
 def of_pool(**site: Any) -> Target:
-    config = training(proof={"enabled": False})
-    [target] = targets(ClusterOutputs.from_dict(measured.outputs(**site)), config).values()
-    return target
+    return target(training(proof={"enabled": False}), **site)
 
 
 def runtime(made: Made = torch_runtime, **site: Any) -> dict[str, Any]:
@@ -133,10 +129,7 @@ def test_trainer_makes_a_launcher_with_a_rank_per_gpu_and_the_other_nodes() -> N
     # Its user reads the key that Trainer mounts.
     assert policy["mpi"]["sshAuthMountPath"] == "/home/mpiuser/.ssh"
     for pod in pods(found):
-        assert (pod["securityContext"], container(pod)["securityContext"]["runAsUser"]) == (
-            {"fsGroup": 1000},
-            1000,
-        )
+        assert pod["securityContext"]["fsGroup"] == container(pod)["securityContext"]["runAsUser"] == 1000
     # Open MPI 5 finds the host file too.
     own = env(launcher["template"]["spec"]).items() - env(node["template"]["spec"]).items()
     assert own == {("PRTE_MCA_prte_default_hostfile", "/etc/mpi/hostfile")}

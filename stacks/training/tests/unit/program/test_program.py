@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -226,26 +227,13 @@ def test_the_checkpoint_of_an_example_too(tmp_path: Path) -> None:
 
 def test_a_sample_is_the_time_of_the_slowest_rank_without_what_is_done_around_it(tmp_path: Path) -> None:
     def act(rank: int) -> Any:
-        timing, calls = module("records"), list[str]()
-        now = 0.0
-
-        def passes(name: str, seconds: float) -> Any:
-            def call() -> None:
-                nonlocal now
-                calls.append(name)
-                now += seconds
-
-            return call
-
-        timing.time.perf_counter = lambda: now
-        samples = timing._samples(
-            passes("run", 1.0 + rank),
-            2,
-            module("types").SimpleNamespace(type="cpu"),
-            before=passes("before", 10.0),
-            after=passes("after", 100.0),
-        )
-        return samples, calls
+        timing, done = module("records"), list[tuple[str, float]]()
+        timing.time.perf_counter = lambda: sum(seconds for _, seconds in done)
+        parts = ("run", 1.0 + rank), ("before", 10.0), ("after", 100.0)
+        run, before, after = (partial(done.append, each) for each in parts)
+        device = module("types").SimpleNamespace(type="cpu")
+        samples = timing._samples(run, 2, device, before=before, after=after)
+        return samples, [name for name, _ in done]
 
     for samples, calls in run(tmp_path, act).returned:
         assert samples == [float(WORLD)] * 2
