@@ -65,35 +65,6 @@ def test_busbar_measure_runs_nccl_tests_by_sbatch_and_judges_the_log(lab: Lab, p
     assert [each["result"]["verdict"] for each in runs[:2]] == ["pass", "pass"]
 
 
-def test_a_destroy_is_refused_while_a_job_runs_and_removes_nothing(lab: Lab, slurm: Slurm) -> None:
-    job = slurm.submit("sleep 300", "-N1")
-    until(lambda: slurm.state(job) == "RUNNING", 30, "job runs")
-    done = lab.run(*BUSBAR, "destroy", *STACK, "--yes", seconds=300)
-    assert done.returncode == 1, done.stdout + done.stderr
-    text = f"jobs are running or pending: job {job} of Slurm; nothing was removed"
-    assert text in done.stdout + done.stderr
-    assert slurm.state(job) == "RUNNING"
-    slurm(f"scancel {job}")
-    up = lab.up(cwd=SLURM)
-    assert up.returncode == 0, up.stdout + up.stderr
-
-
-def test_jobs_run_on_while_slurmctld_s_pod_is_replaced(lab: Lab, slurm: Slurm) -> None:
-    job = slurm.submit("sleep 45", "-N2", "--gpus-per-node=2")
-    until(lambda: slurm.state(job) == "RUNNING", 30, "job runs")
-    # Slurm writes its state at most 5 s later.
-    time.sleep(12)
-    lab.kubectl("delete pod slurm-controller-0 -n slurm")
-
-    def ended() -> bool:
-        try:
-            return slurm.state(job) == "COMPLETED"
-        except AssertionError:  # slurmctld is away
-            return False
-
-    until(ended, 120, f"job {job} has completed")
-
-
 def test_a_job_is_queued_again_when_its_slurmd_s_pod_is_deleted(lab: Lab, slurm: Slurm) -> None:
     node = slurm.on()["worker-1"]
     job = slurm.submit("sleep 20", "-N1", f"--nodelist={node}", "--gpus-per-node=2", "--requeue")

@@ -170,8 +170,3 @@ def scale(lab: Lab, namespace: str, name: str, replicas: int) -> None:
 
 def patch(lab: Lab, change: list[dict[str, str]]) -> None:
     lab.kubectl(f"patch nodeset slurm-worker-lab -n slurm --type=json -p '{json.dumps(change)}'")
-
-
-def test_an_update_without_changes_changes_nothing(lab: Lab, printed: str) -> None:
-    done = lab.up("--expect-no-changes", cwd=SLURM)
-    assert done.returncode == 0, done.stdout + done.stderr

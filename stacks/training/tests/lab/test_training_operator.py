@@ -95,14 +95,6 @@ def elastic_job() -> dict[str, Any]:
     return job
 
 
-def test_both_operators_have_their_crds_and_share_none(site: Site) -> None:
-    assert _crds(site.lab) - site.crds == {
-        "customresourcedefinition.apiextensions.k8s.io/pytorchjobs.kubeflow.org"
-    }
-    mpi = json.loads(site.lab.kubectl("get crd mpijobs.kubeflow.org -o json"))
-    assert [version["name"] for version in mpi["spec"]["versions"]] == ["v2beta1"]
-
-
 def test_an_elastic_job_that_loses_a_worker_resumes_from_its_checkpoint_and_ends(site: Site) -> None:
     lab = site.lab
     lab.ssh("worker-1", f"mkdir -p {FOLDER}")

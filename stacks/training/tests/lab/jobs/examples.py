@@ -26,23 +26,9 @@ _CHANGES = {
     "slotsPerWorker: 8": "slotsPerWorker: 2",
     "-np 16": "-np 4",
 }
-_ON_WORKERS = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {
-                    "matchExpressions": [
-                        {
-                            "key": "kubernetes.io/hostname",
-                            "operator": "In",
-                            "values": ["worker-1", "worker-2"],
-                        }
-                    ]
-                }
-            ]
-        }
-    }
-}
+_TERM = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker-1", "worker-2"]}
+_TERMS = {"nodeSelectorTerms": [{"matchExpressions": [_TERM]}]}
+_ON_WORKERS = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _TERMS}}
 
 
 def adapted(name: str) -> dict[str, Any]:
