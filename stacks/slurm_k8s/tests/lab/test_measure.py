@@ -1,4 +1,4 @@
-"""Measurements by sbatch in pods: the outputs of the update, a fabric that is too slow, and a lost log."""
+"""A measurement by sbatch in pods that loses its log has no verdict."""
 
 from __future__ import annotations
 
@@ -32,22 +32,6 @@ def with_cluster(lab: Lab, folder: Path, change: Callable[[dict[str, Any]], None
     path = folder / "slurm_k8s" / "Pulumi.dev.yaml"
     path.write_text(yaml.safe_dump(stack), encoding="utf-8")
     return str(path)
-
-
-def verdict(measured: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found = json.loads(measured.stdout)["pools"]["lab"]
-    assert isinstance(found, dict)
-    return found
-
-
-def test_a_fabric_that_is_too_slow_fails(lab: Lab, slurm: Slurm, tmp_path: Path) -> None:
-    def fast(cluster: dict[str, Any]) -> None:
-        cluster["validation"]["expected_busbw_gbps"] = 100
-
-    done = lab.run(*BUSBAR, "measure", with_cluster(lab, tmp_path, fast), "--json")
-    print(done.stdout, done.stderr)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert verdict(done)["verdict"] == "fail"
 
 
 def test_without_the_log_there_is_no_verdict(lab: Lab, slurm: Slurm, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Slurm on the lab's cluster: what users do with it, and its update, measurement and destroy.
+"""Slurm on the lab's cluster: what users do with it, and its update and measurement.
 
 The tests are one story, in this order.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from busbar.exits import Failed
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
-from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name, described
+from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name
 from stacks.training.tests.support import cluster as cluster_outputs
 from stacks.training.tests.support import training
 from tests.support.kube_cluster import Clock, Cluster, warning
@@ -103,17 +102,6 @@ def test_a_bound_claim_is_reported_with_its_volume_which_is_changed_to_stay(poli
     assert api.patched == [(VOLUME, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})] * goes
     text = f"PersistentVolume pv-1: reclaim policy {policy} changed to Retain; its data stay"
     assert said == [text] * goes
-
-
-@pytest.mark.parametrize(
-    ("printed", "found"),
-    [(json.dumps(BOUND), BOUND), (None, {}), ("Traceback", {}), ("[]", {})],
-)
-def test_the_output_names_the_claim_for_the_jobs_of_others(printed: str | None, found: Any) -> None:
-    named = {"mode": "class", "namespace": "team"}
-    assert described(training(storage=CLASS).storage, "team", printed) == {**named, **found}
-    path = training(storage={"mode": "path", "path": "/mnt/shared"}).storage
-    assert described(path, "team", printed) == {"mode": "path"}
 
 
 APPS = "/apis/apps/v1/namespaces"
