@@ -6,7 +6,7 @@ After `busbar drain` the Node stays cordoned, also where pods remain. An update 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -106,10 +106,6 @@ def tell(hooks: Hooks, node: str, reason: str) -> None:
 
 class PodsRemain(Failed):
     """Pods that had not left the Node by the deadline; the text names them with what keeps each."""
-
-
-class NotDrained(Failed):
-    """The Node was not drained by `busbar drain`; the text says what keeps pods away, if anything does."""
 
 
 def drain(
@@ -241,7 +237,7 @@ def uncordon(
 ) -> bool:
     """Put a Node back, once it offers what it `needs`; whether new pods can start there now.
 
-    Raises NotDrained, NotAllocatable (the Node stays as it is), ApiError and TimedOut.
+    Raises Failed (the Node stays as it is), ApiError and TimedOut.
     """
     node = Node.of(api.get(f"{NODES}/{name}"))
     if not node.drained:
@@ -249,7 +245,7 @@ def uncordon(
         if node.cordoned_by_others:
             what += f"; it is cordoned by {node.cordoned_by or 'somebody else'}"
             fix = Fix(f"kubectl uncordon {name}")
-        raise NotDrained(what, fix)
+        raise Failed(what, fix)
     for each in needs:
         allocatable.wait(api, each.model_copy(update={"also_drained": True}), clock, progress)
 
@@ -292,10 +288,6 @@ class StaleNodesSpec(StrictModel):
     workers: list[str] = Field(description="All workers of the configuration, by name.")
 
 
-class NodesRemain(Failed):
-    """Nodes that could not be deleted; the text names them and why."""
-
-
 def remove_stale_nodes(
     api: Api, spec: StaleNodesSpec, clock: Clock, progress: ProgressCallback, hooks: Hooks = no_hooks
 ) -> list[str]:
@@ -303,22 +295,10 @@ def remove_stale_nodes(
 
     Ten are drained at the same time, by schedulers first. A drain that takes longer than DRAIN_SECONDS, or
     whose machine died meanwhile, does not keep the Node. Raises ApiError, TimedOut (no Nodes could be read),
-    and NodesRemain after all others are gone. On SIGTERM, the Nodes that are not deleted are uncordoned.
+    and Failed after all others are gone. On SIGTERM, the Nodes that are not deleted are uncordoned.
     """
-    found, silent, claims = wait_until(
-        lambda: (nodes.read(api), nodes.silent(api), _local_claims(api)),
-        Deadline(clock, READ_SECONDS),
-        poll_seconds=POLL_SECONDS,
-        progress=progress,
-    )
-    machines = Counter(node.machine for node in found)
-    stale = [*stale_nodes(found, spec.workers)]
-    runs = {each.name for each in stale if each.ready and machines[each.machine] == 1} - silent
-    if held := [f"{name} ({listed(claims[name])})" for name in sorted(runs & claims.keys())]:
-        raise NodesRemain(
-            f"claims have their data on the disks of hosts that are to be removed: {', '.join(held)}. Fix: "
-            "copy what is needed, kubectl delete pvc and the pv that stays, retry; or list the hosts again"
-        )
+    look, deadline = partial(leaving, api, spec.workers), Deadline(clock, READ_SECONDS)
+    stale, machines, silent = wait_until(look, deadline, poll_seconds=POLL_SECONDS, progress=progress)
     draining: dict[str, Sequence[DrainHook]] = {}
     failed: dict[str, str] = {}
 
@@ -357,8 +337,24 @@ def remove_stale_nodes(
     if failed:
         reasons = "; ".join(f"{name} ({reason})" for name, reason in failed.items())
         fix = f"on a server: k3s kubectl delete node {' '.join(failed)}; then retry"
-        raise NodesRemain(f"these Nodes could not be deleted: {reasons}", fix)
+        raise Failed(f"these Nodes could not be deleted: {reasons}", fix)
     return [node.name for node in stale]
+
+
+def leaving(api: Api, workers: Collection[str]) -> tuple[list[Node], Counter[str], set[str]]:
+    """The Nodes of workers that left the configuration, the number of Nodes per machine, the silent Nodes.
+
+    Raises Failed for running ones with the data of a claim on their disks, and ApiError.
+    """
+    found, silent, claims = nodes.read(api), nodes.silent(api), _local_claims(api)
+    machines, stale = Counter(node.machine for node in found), [*stale_nodes(found, workers)]
+    runs = {each.name for each in stale if each.ready and machines[each.machine] == 1} - silent
+    if held := [f"{name} ({listed(claims[name])})" for name in sorted(runs & claims.keys())]:
+        raise Failed(
+            f"claims have their data on the disks of hosts that are to be removed: {', '.join(held)}. Fix: "
+            "copy what is needed, kubectl delete pvc and the pv that stays, retry; or list the hosts again"
+        )
+    return stale, machines, silent
 
 
 def _local_claims(api: Api) -> dict[str, list[str]]:
@@ -374,7 +370,7 @@ def _local_claims(api: Api) -> dict[str, list[str]]:
     return found
 
 
-def stale_nodes(found: Sequence[Node], workers: Sequence[str]) -> Iterator[Node]:
+def stale_nodes(found: Sequence[Node], workers: Collection[str]) -> Iterator[Node]:
     """The Nodes of workers that left the configuration. K3s writes names of Nodes in lower case."""
     configured = {name.lower() for name in workers}
     for node in found:

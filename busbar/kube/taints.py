@@ -15,7 +15,7 @@ from pydantic import Field
 
 from busbar.kube import nodes
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.drain import Hooks, no_hooks, reason_of, tell
+from busbar.kube.drain import Hooks, leaving, no_hooks, reason_of, tell
 from busbar.kube.nodes import NODES, QUARANTINE, Node, NodeTaint
 from busbar.kube.objects import create_or_merge, find
 from busbar.kube.wait import Clock, Deadline, ProgressCallback, wait_until
@@ -46,7 +46,7 @@ def apply(
     """Set labels and taints, and note why Nodes are in quarantine; the names of those that were changed.
 
     Schedulers with jobs on a Node in quarantine are told the reason: what runs there goes on. What was
-    configured is noted last, so that an interrupted run is finished by the next one. Raises ApiError, and
+    configured is noted last, so that an interrupted run is finished by the next one. Raises as `leaving`, and
     TimedOut.
     """
     deadline = Deadline(clock, SECONDS)
@@ -59,6 +59,9 @@ def apply(
     record = wait_until(partial(_read_record, api), deadline, poll_seconds=1, progress=progress)
     noted = (line.split() for line in record.splitlines() if line.strip())
     before = {name: texts for name, *texts in noted}
+    if before.keys() - wanted.keys():
+        # Refused here, nothing is measured without these workers, and none of them is drained.
+        write(partial(leaving, api, wanted))
     found = wait_until(lambda: nodes.read(api), deadline, poll_seconds=1, progress=progress)
     changed = []
     for node in found:

@@ -52,6 +52,13 @@ def pod(name: str, on: str, owner: str = "ReplicaSet", phase: str = "Running") -
     }
 
 
+def volume(claim: str, *hosts: str) -> JsonObject:
+    """A volume as K3s's local-path makes it, on the disk of these hosts."""
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*hosts]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}} if hosts else {}
+    return {"spec": {"claimRef": {"namespace": "site", "name": claim}, "nodeAffinity": terms}}
+
+
 class Nodes(Cluster):
     """`log`: what was changed. `refused`: pods that a budget keeps. `kept`: Nodes that cannot be deleted.
 

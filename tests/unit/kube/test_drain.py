@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from busbar.exits import Failed
 from busbar.kube import nodes
 from busbar.kube.allocatable import AllocatableSpec, wait
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.drain import NotDrained, PodsRemain, drain, drain_for_restart, no_hooks, put_back, uncordon
+from busbar.kube.drain import PodsRemain, drain, drain_for_restart, no_hooks, put_back, uncordon
 from busbar.kube.nodes import CORDONED, NODES, QUARANTINE, Node
 from tests.support.kube_cluster import unreachable
 from tests.unit.kube.node_cluster import BUDGET, Contended, Nodes, Scheduler, asking, node, pod
@@ -207,7 +208,7 @@ def test_a_node_that_was_not_drained_is_left_as_it_is(cordoned: bool, says: str)
     before: dict[str, Any] = node("w-1", "b")
     before["spec"]["unschedulable"] = cordoned
     cluster = Nodes(before)
-    with pytest.raises(NotDrained, match=f"w-1 was not drained by `busbar drain`[.;] {says}"):
+    with pytest.raises(Failed, match=f"w-1 was not drained by `busbar drain`[.;] {says}"):
         back(cluster)
     assert cluster.log == []
 
@@ -269,5 +270,5 @@ def test_who_has_cordoned_a_node_is_told_by_its_labels_else_by_the_api() -> None
     assert Node.of(found).cordoned_by == "NVSentinel"
     found["metadata"]["labels"] |= {"k8saas.nvidia.com/cordon-reason": "GPU-fatal"}
     assert Node.of(found).owner == Node.of(found).cordoned_by == "NVSentinel (GPU-fatal)"
-    with pytest.raises(NotDrained, match=r"it is cordoned by NVSentinel \(GPU-fatal\)"):
+    with pytest.raises(Failed, match=r"it is cordoned by NVSentinel \(GPU-fatal\)"):
         back(Nodes(found))

@@ -6,13 +6,14 @@ from copy import deepcopy
 
 import pytest
 
+from busbar.exits import Failed
 from busbar.kube import drain, nodes
 from busbar.kube.client import JsonObject
-from busbar.kube.drain import DRAIN_SECONDS, VOLUMES, Hooks, NodesRemain, StaleNodesSpec, no_hooks
+from busbar.kube.drain import DRAIN_SECONDS, VOLUMES, Hooks, StaleNodesSpec, no_hooks
 from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Cluster, unreachable
-from tests.unit.kube.node_cluster import BUDGET, Nodes, asking, node, pod
+from tests.unit.kube.node_cluster import BUDGET, Nodes, asking, node, pod, volume
 
 SERVER = node("s-1", "a", server=True)
 
@@ -57,20 +58,13 @@ def test_a_worker_that_left_the_configuration_is_drained_and_deleted_and_no_othe
     assert cluster.log == log
 
 
-def volume(claim: str, *hosts: str) -> JsonObject:
-    """A volume as K3s's local-path makes it, on the disk of these hosts."""
-    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": [*hosts]}
-    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}} if hosts else {}
-    return {"spec": {"claimRef": {"namespace": "site", "name": claim}, "nodeAffinity": terms}}
-
-
 def test_a_worker_with_data_of_a_claim_on_its_disk_stays_until_the_claim_is_deleted() -> None:
     cluster = Nodes(*deepcopy([SERVER, W1, W2]), pods=(*PODS,))
     for each in (volume("prometheus-0", "w-1"), volume("nfs"), volume("other", "w-2")):
         cluster.objects[f"{VOLUMES}/{each['spec']['claimRef']['name']}"] = each
     # A volume of the policy Retain stays when its claim is deleted, and the worker with it.
     text = r"data on the disks of .*: w-1 \(site/prometheus-0\)\. Fix: copy .* pvc and the pv that stays"
-    with pytest.raises(NodesRemain, match=text):
+    with pytest.raises(Failed, match=text):
         remove(cluster, "w-2")
     assert cluster.log == [], "nothing is drained"
     cluster.objects[f"{NODES}/w-1"]["status"]["conditions"][0]["status"] = "False"
@@ -154,7 +148,7 @@ def test_a_node_that_somebody_else_has_cordoned_stays_so_after_a_stop() -> None:
     cordoned["spec"]["unschedulable"] = True
     cluster = Nodes(cordoned, pods=(pod("x", "w-1"),))
     cluster.refused, cluster.kept = {"x"}, {"w-1"}
-    with pytest.raises(NodesRemain):
+    with pytest.raises(Failed):
         remove(cluster)
     assert cluster.objects[f"{NODES}/w-1"] == cordoned and "w-1 uncordoned" not in cluster.log
 
@@ -164,7 +158,7 @@ def test_a_node_that_cannot_be_deleted_is_named_after_all_others_have_gone(leavi
     names = [f"w-{number}" for number in range(leaving)]
     cluster = Nodes(*(node(name, f"m-{name}") for name in names))
     cluster.kept = {"w-1"}
-    with pytest.raises(NodesRemain, match=r"could not be deleted: w-1 \(.*not allowed\)\. Fix: "):
+    with pytest.raises(Failed, match=r"could not be deleted: w-1 \(.*not allowed\)\. Fix: "):
         remove(cluster)
     assert [path for path in cluster.objects if path.startswith(NODES)] == [f"{NODES}/w-1"]
     assert "w-1 uncordoned" in cluster.log

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from busbar.exits import Failed
 from busbar.kube import taints
 from busbar.kube.client import ApiError
+from busbar.kube.drain import VOLUMES
 from busbar.kube.nodes import DRAINED, NODES, Node, Note, take_out
-from tests.unit.kube.node_cluster import CONFIG_MAPS, Contended, Nodes, asking, node
+from tests.unit.kube.node_cluster import CONFIG_MAPS, Contended, Nodes, asking, node, volume
 
 GPU = "nvidia.com/gpu=present:NoSchedule"
 RECORD = f"{CONFIG_MAPS}/{taints.RECORD}"
@@ -192,3 +194,15 @@ def test_schedulers_keep_off_a_worker_after_its_quarantine_where_it_is_drained(c
     take_out(cluster, "w-1", DRAINED, "driver 580", "anna@ops", datetime.now(UTC))
     quarantine(cluster, None)
     assert told(cluster)[-1].startswith("w-1 drained by the scheduler: driver 580")
+
+
+def test_a_worker_with_data_of_a_claim_is_not_taken_out_before_anything_is_measured() -> None:
+    cluster = Nodes(node("w-1", "b"), node("w-2", "c"))
+    apply(cluster, w_1=[GPU], w_2=[])
+    cluster.objects[f"{VOLUMES}/a"] = volume("data", "w-2")
+    for _ in range(2):
+        with pytest.raises(Failed, match=r"w-2 \(site/data\)\. Fix: copy what is needed"):
+            apply(cluster, w_1=[])
+    assert cluster.taints("w-1") == {GPU}, "nothing is changed"
+    del cluster.objects[f"{VOLUMES}/a"]
+    assert apply(cluster, w_1=[]) == ["w-1"]
