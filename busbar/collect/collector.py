@@ -59,7 +59,7 @@ def collect(
 
     A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
     ApiError or Unreachable where nothing is known: the API refuses, or does not respond until the deadline.
-    The same command can then be run again, because the log is still in the launcher's pod. Raises Rejected
+    The same command can then be run again, because the log is still in the launcher's pod. Raises NoVerdict
     where starting kubelets have rejected the workers twice; the same command starts the job again. Raises
     Kept where a former verdict stays: the GPUs are held, or neither the job's log nor its verdict is found.
     """

@@ -33,10 +33,6 @@ UNSEEN_SECONDS = 30.0
 _NAMED = 3
 
 
-class Rejected(NoVerdict):
-    """Kubelets that were starting have rejected pods of the job, also after it was started once more."""
-
-
 def is_bound_only(pod: JsonObject) -> bool:
     """Return whether the pod has a node whose kubelet has not admitted it."""
     status = pod.get("status") or {}
@@ -176,7 +172,7 @@ class Watch(ABC):
         return LogFollower(self._api, self._namespace, pod, self.container, self.deadline, self._progress)
 
     def first_pod(self) -> JsonObject:
-        """The pod that writes the log, once that has started. Raises JobNeverStarted and Rejected."""
+        """The pod that writes the log, once that has started. Raises JobNeverStarted and NoVerdict."""
         pods: list[JsonObject] = []
         started_at: float | None = None
         # A job that ends at its own deadline deletes its pods, but not the events that say what they lacked.
@@ -261,7 +257,7 @@ class Watch(ABC):
     def _start_again(
         self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]
     ) -> None:
-        """Start the job once more when all devices are there. Raises Rejected the second time."""
+        """Start the job once more when all devices are there. Raises NoVerdict the second time."""
         reason = why_rejected(rejected)
         if self._was_started_again:
             return self._give_up(f"{reason}; it was started once more before")
@@ -278,7 +274,7 @@ class Watch(ABC):
     def _give_up(self, reason: str) -> None:
         self.suspend()
         fix = "Fix: when K3s on the workers does not restart any more, run the same command again"
-        raise Rejected(f"{self.kind} {self._namespace}/{self.name} has not run: {reason}. {fix}")
+        raise NoVerdict(f"{self.kind} {self._namespace}/{self.name} has not run: {reason}. {fix}")
 
     @abstractmethod
     def _first(self, pods: Sequence[JsonObject]) -> JsonObject | None:

@@ -155,10 +155,6 @@ class Shortfall:
         return f"{self.node}: {self.found} allocatable, {self.expected} expected ({self.reason})"
 
 
-class NotAllocatable(Failed):
-    """The deadline passed; the text names the nodes, what they offer, and what the operator reports."""
-
-
 def shortfalls(nodes: Iterable[JsonObject], spec: AllocatableSpec) -> list[Shortfall]:
     """The nodes of `spec` that do not offer exactly what they should, in the order of `spec`."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
@@ -201,7 +197,7 @@ def _shortfall(name: str, node: JsonObject | None, expected: int, spec: Allocata
 def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallback) -> None:
     """Return when every node has offered what it should for `stable_seconds`.
 
-    Raises NotAllocatable at the deadline, or at once if the operator's release is not installed, and ApiError
+    Raises Failed at the deadline, or at once if the operator's release is not installed, and ApiError
     at once where waiting cannot help (the credentials are refused).
     """
     look, deadline = _Look(api, spec, clock), Deadline(clock, spec.deadline_seconds)
@@ -209,7 +205,7 @@ def wait(api: Api, spec: AllocatableSpec, clock: Clock, progress: ProgressCallba
     try:
         progress(wait_until(look, deadline, poll_seconds=seconds, progress=progress))
     except TimedOut as timeout:
-        raise NotAllocatable(_explain(api, spec, look, timeout.error)) from timeout
+        raise Failed(_explain(api, spec, look, timeout.error)) from timeout
 
 
 class _Look:
@@ -268,7 +264,7 @@ class _Look:
         path, query = f"/api/v1/namespaces/{namespace}/secrets", f"owner=helm,name={release}"
         if not self._api.get(path, labelSelector=query, limit="1").get("items"):
             what = f"Helm release {namespace}/{release} is not installed on the cluster, but in the state"
-            raise NotAllocatable(with_fix(what, Fix(command=("up", STACK, "--converge", "cluster"))))
+            raise Failed(with_fix(what, Fix(command=("up", STACK, "--converge", "cluster"))))
 
     def _read_operator(self, nodes: Mapping[str, JsonObject]) -> list[str]:
         """Set `unready` and `restarts`; the policies that are not ready, and only quoted."""

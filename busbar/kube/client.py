@@ -337,22 +337,18 @@ def _reason_and_name(text: bytes) -> tuple[str, str]:
     return text.decode("utf-8", "replace").strip().split("\n", 1)[0][:300] or "no reason given", ""
 
 
-class KubeconfigError(Misuse):
-    """There is no usable kubeconfig; the text says where busbar looked."""
-
-
 def connect(environment: Mapping[str, str] | None = None, context: str | None = None) -> RestApi:
     """A client for the cluster that the environment names (default: os.environ).
 
     `BUSBAR_KUBECONFIG` holds the text of a kubeconfig; else `KUBECONFIG` names a file, as for kubectl.
-    `context`: by default its current one. Raises KubeconfigError.
+    `context`: by default its current one. Raises Misuse.
     """
     environment = os.environ if environment is None else environment
     text, source = environment.get(KUBECONFIG_TEXT), KUBECONFIG_TEXT
     if not text:
         path = environment.get("KUBECONFIG")
         if not path:
-            raise KubeconfigError(
+            raise Misuse(
                 f"no kubeconfig: neither {KUBECONFIG_TEXT} nor KUBECONFIG is set. Fix: set KUBECONFIG to the "
                 "path of one, as .busbar/STACK/kubeconfig"
             )
@@ -360,10 +356,10 @@ def connect(environment: Mapping[str, str] | None = None, context: str | None = 
         try:
             text = Path(path).expanduser().read_text()
         except OSError as error:
-            raise KubeconfigError(
+            raise Misuse(
                 f"{source}: {error.strerror or error}. Fix: KUBECONFIG, or --kubeconfig, must name one file"
             ) from error
     try:
         return RestApi(text, context)
     except ValueError as error:
-        raise KubeconfigError(f"{source}: {error}") from error
+        raise Misuse(f"{source}: {error}") from error

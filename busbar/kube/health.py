@@ -151,12 +151,8 @@ class EndpointSpec(StrictModel):
     deadline_seconds: float = Field(gt=0)
 
 
-class NotReachable(Failed):
-    """The API did not respond at the endpoint; the text has the last reason and what to do."""
-
-
 def await_endpoint(api: Api, spec: EndpointSpec, clock: Clock, progress: ProgressCallback) -> None:
-    """Return when /readyz answers 200 with a certificate of the cluster's CA. Raises NotReachable."""
+    """Return when /readyz answers 200 with a certificate of the cluster's CA. Raises Failed."""
     deadline = Deadline(clock, spec.deadline_seconds)
 
     def ask() -> None:
@@ -167,4 +163,4 @@ def await_endpoint(api: Api, spec: EndpointSpec, clock: Clock, progress: Progres
         # Any answer may change: a load balancer that knows no server yet answers for itself.
         wait_until(ask, deadline, poll_seconds=POLL_SECONDS, progress=progress, retry_on=lambda _: True)
     except TimedOut as error:
-        raise NotReachable(f"{spec.setting}: {error}. Fix: {spec.fix}; then retry") from None
+        raise Failed(f"{spec.setting}: {error}. Fix: {spec.fix}; then retry") from None

@@ -26,16 +26,12 @@ LONGEST_SECONDS = 30 * 24 * 3600
 END_SECONDS = 30
 
 
-class LockedError(Failed):
-    """Another operation is running, or a server cannot be locked; the text has the fix."""
-
-
 @contextlib.contextmanager
 def held(login: Login, servers: Sequence[Host], command: str, *, on_all: bool) -> Iterator[None]:
     """Hold the lock on `servers` for `command` while the block runs.
 
     With `on_all` every server must take it. Otherwise unreachable ones are left out, possibly all: the
-    operation itself then reports them. Raises LockedError before the block.
+    operation itself then reports them. Raises Failed before the block.
     """
     loop = asyncio.new_event_loop()
     # The loop runs in its own thread, because the command itself waits for the engine.
@@ -78,13 +74,13 @@ def requester() -> str:
 async def _take_all(
     login: Login, servers: Sequence[Host], text: str, on_all: bool
 ) -> contextlib.AsyncExitStack:
-    """The connections that hold the lock. Raises LockedError."""
+    """The connections that hold the lock. Raises Failed."""
     async with contextlib.AsyncExitStack() as stack:
         try:
             hosts = await stack.enter_async_context(Hosts.open(login))
         except (ScriptError, ValueError) as error:  # no login at all: the bastion, or the key
             if on_all:
-                raise LockedError(str(error)) from None
+                raise Failed(str(error)) from None
             return stack.pop_all()
         takes = (_take(stack, hosts, server, text, on_all) for server in servers)
         for failed in filter(None, await asyncio.gather(*takes, return_exceptions=True)):
@@ -101,11 +97,11 @@ async def _take(
         )
     except (ScriptError, UnreachableError) as error:
         if on_all:
-            raise LockedError(str(error)) from None
+            raise Failed(str(error)) from None
         return
     stack.push_async_exit(connection)
     if facts["holder"]:
-        raise LockedError(
+        raise Failed(
             f"{facts['holder']} is changing the cluster (seen on {server.name}); no changes made. "
             "Fix: wait until it has ended, then retry"
         )

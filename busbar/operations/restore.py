@@ -41,7 +41,7 @@ class Restored:
 
 
 async def restore(plan: RestorePlan, login: Login, say: Say) -> Restored:
-    """Run the restore. Raises RestoreError, ValueError (unusable SSH key), ScriptError (bastion)."""
+    """Run the restore. Raises Failed, ValueError (unusable SSH key), ScriptError (bastion)."""
     async with Hosts.open(login, say) as hosts:
         return await _Steps(plan, hosts, say).all()
 
@@ -81,7 +81,7 @@ class _Steps:
                 RESUMED="true" if self.plan.resumed else "false",
             )
         except (ScriptError, UnreachableError) as error:
-            raise RestoreError(
+            raise Failed(
                 f"{error}. K3s is stopped on {names_of(self.plan.servers)}; the data of "
                 f"{names_of(self.plan.others) or 'no other server'} were not changed. "
                 "Fix: run the same command again"
@@ -110,17 +110,17 @@ class _Steps:
             self.say(text)
 
     async def start_again(self, why: str) -> None:
-        """Start the servers with their previous data, before any change. Raises RestoreError."""
+        """Start the servers with their previous data, before any change. Raises Failed."""
         if self.plan.resumed:
             again = ("restore", STACK, "--snapshot", self.plan.snapshot.name)
-            raise RestoreError(
+            raise Failed(
                 f"{why}. An earlier restore was not finished, so K3s is not started again",
                 Fix("after the repair, with this or another snapshot", again),
             )
         self.say(f"{why}; starting K3s again with its previous data")
         failed = await self.failures(self.plan.servers, "start", START_SECONDS)
         state = f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its data"
-        raise RestoreError(f"{why}. Nothing was restored; K3s is running again {state}")
+        raise Failed(f"{why}. Nothing was restored; K3s is running again {state}")
 
     async def run(self, host: Host, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
         return await self.hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)
@@ -137,7 +137,7 @@ class _Steps:
             return await step
         except (ScriptError, UnreachableError) as error:
             kept = ", ".join(f"{host}:{folder}" for host, folder in self.kept.items()) or "none"
-            raise RestoreError(
+            raise Failed(
                 f"{error}. {self.plan.first.name} has the data of {self.plan.snapshot.name}; "
                 f"old data: {kept}",
                 "after the repair run the same command again",
@@ -147,10 +147,6 @@ class _Steps:
         if facts["kept"]:
             self.kept[host.name] = str(facts["kept"])
             self.say(f"{host.name}: its previous data is in {facts['kept']}")
-
-
-class RestoreError(Failed):
-    """The restore was refused, or failed; the text has the state of the cluster, and the fix."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +165,11 @@ class RestorePlan:
     resumed: bool = False
 
     def refuse_other(self, install_id: str | None) -> None:
-        """Raise RestoreError if the stack's cluster is another one; "": it has none, None: it is unknown."""
+        """Raise Failed if the stack's cluster is another one; "": it has none, None: it is unknown."""
         if install_id not in (None, self.install_id):
             where = "correct their addresses in this file, which may be a copy of that cluster's"
             fix = Fix(f"{where}; if this stack has lost its state", ("recover", STACK))
-            raise RestoreError("the servers belong to another cluster than the stack; no changes made", fix)
+            raise Failed("the servers belong to another cluster than the stack; no changes made", fix)
 
     @property
     def servers(self) -> tuple[Host, ...]:
@@ -187,11 +183,11 @@ async def plan(
 
     `wanted`: name of a snapshot, or with a leading "/" the path of a file on a server. `s3`: take it from the
     bucket. `server`: the server to reset; by default one that has the snapshot, with `s3` the first one.
-    Raises RestoreError (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
+    Raises Failed (with all reasons), ValueError (unusable SSH key), ScriptError (bastion).
     """
     servers = inventory.servers
     if server is not None and server not in {each.name for each in servers}:
-        raise RestoreError(f"{server} is not a server of the stack ({names_of(servers)}); no changes made")
+        raise Failed(f"{server} is not a server of the stack ({names_of(servers)}); no changes made")
     async with Hosts.open(login) as hosts:
         answers = await ask(hosts, servers, wanted if wanted.startswith("/") else "")
         states = [each for each in answers if isinstance(each, ServerState)]
@@ -202,7 +198,7 @@ async def plan(
             try:
                 await hosts.run(state.host, SCRIPT, values, seconds=CHECK_SECONDS)
             except (ScriptError, UnreachableError) as error:
-                raise RestoreError(str(error)) from None
+                raise Failed(str(error)) from None
     others = tuple(each for each in servers if each != state.host)
     resumed = any(each.restoring for each in states)
     return RestorePlan(snapshot, state.host, others, inventory.workers, state.install_id, resumed)
@@ -219,7 +215,7 @@ def _problems(states: Sequence[ServerState]) -> list[str]:
 
 def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
-        raise RestoreError(
+        raise Failed(
             "\n".join(reasons) + "\nA restore needs every server of the configuration; no changes made. Fix: "
             "repair them, or take those gone for good out of hosts.servers, of which an odd number stays"
         )
@@ -236,14 +232,14 @@ def _choose(
             if wanted in (snapshot.name, snapshot.path):
                 return snapshot, state
     where = server or names_of([state.host for state in states])
-    raise RestoreError(_missing(f"no snapshot {wanted} on {where}", states))
+    raise Failed(_missing(f"no snapshot {wanted} on {where}", states))
 
 
 def _choose_stored(
     states: Sequence[ServerState], first: ServerState, wanted: str
 ) -> tuple[Snapshot, ServerState]:
     if not first.has_s3:
-        raise RestoreError(f"{first.host.name}: k3s.snapshots.s3 is not configured there; no changes made")
+        raise Failed(f"{first.host.name}: k3s.snapshots.s3 is not configured there; no changes made")
     listed = [state.stored for state in states if state.stored is not None]
     if not listed:
         # Without a running K3s the bucket cannot be listed. K3s downloads before it changes anything.
@@ -251,7 +247,7 @@ def _choose_stored(
     for snapshot in listed[0]:
         if snapshot.name == wanted:
             return snapshot, first
-    raise RestoreError(_missing(f"no snapshot {wanted} in the bucket", states))
+    raise Failed(_missing(f"no snapshot {wanted} in the bucket", states))
 
 
 def _missing(what: str, states: Sequence[ServerState]) -> str:

@@ -83,7 +83,7 @@ class Session:
 
         Returns the rows, the result of the operation (None if it failed), and the engine's stderr or "". The
         lock of a killed update is removed. Raises KeyboardInterrupt if the update was interrupted, and
-        LockedError if a restore is running.
+        Failed if a restore is running.
         """
         result, failure = None, ""
         with operation_lock(self.target, f"busbar {self.verb} {self.target.name}"):
@@ -157,7 +157,7 @@ class LastingConsole(Console):
 
 @contextmanager
 def operation_lock(target: Target, command: str) -> Iterator[None]:
-    """Lock all servers that answer, if there are any (busbar.operations.lock). Raises LockedError."""
+    """Lock all servers that answer, if there are any (busbar.operations.lock). Raises Failed."""
     try:
         file = stackfile.read(target.project / target.file)
         cluster = file.cluster()

@@ -171,7 +171,7 @@ def _options(kubeconfig: Path, context: str | None) -> str:
 
 
 def _connect(kubeconfig: Path, context: str | None) -> RestApi:
-    """A client of the cluster. Raises KubeconfigError."""
+    """A client of the cluster. Raises Misuse."""
     # The message comes before the imports, which take a while.
     progress(f"reading {kubeconfig}{f', context {context}' if context else ''}")
     from busbar.kube.client import connect

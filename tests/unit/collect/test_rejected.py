@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.collect.jobwatch import JobWatch, is_worker
-from busbar.collect.watch import Rejected
+from busbar.exits import NoVerdict
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
@@ -148,7 +148,7 @@ def test_who_may_not_see_the_toolkit_waits_for_as_long_as_it_restarts_agents() -
 def test_devices_that_do_not_come_back_end_the_wait_with_the_node_that_lacks_them() -> None:
     api = Operator(worker(0), rejected(1))
     api.objects[NODES] = [gpus(0), gpus(1, 0)]
-    with pytest.raises(Rejected, match=r"gpu-1: 0 nvidia\.com/gpu allocatable, 2 requested"):
+    with pytest.raises(NoVerdict, match=r"gpu-1: 0 nvidia\.com/gpu allocatable, 2 requested"):
         watch(api).first_pod()
     assert api.deleted == []
 
@@ -158,6 +158,14 @@ def test_a_worker_that_is_rejected_while_the_kubelets_are_waited_for_is_made_aga
     clock = Clock()
     clock.at(3, lambda: api.objects.update({PODS: [rejected(0), rejected(1)]}))
     assert watch(api, clock=clock).first_pod() == LAUNCHER
+
+
+def test_a_second_rejection_ends_the_wait_with_its_reason() -> None:
+    api = Operator(worker(0), rejected(1), rejections=1)
+    with pytest.raises(
+        NoVerdict, match=f"on gpu-1 has just started.* nccl-worker-1: UnexpectedAdmissionError: {WHY}"
+    ):
+        watch(api).first_pod()
 
 
 def test_a_worker_that_fails_for_another_reason_is_not_started_again() -> None:
@@ -186,7 +194,7 @@ def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_
         raise ApiError(f"DELETE {path}", 403, "pods is forbidden")
 
     api.delete = refused  # type: ignore[method-assign]
-    with pytest.raises(Rejected, match=WHY):
+    with pytest.raises(NoVerdict, match=WHY):
         watch(api, said).first_pod()
     assert any("nccl-worker-1 could not be deleted: " in text and "is forbidden" in text for text in said)
 

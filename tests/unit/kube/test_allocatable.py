@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from busbar.exits import Failed
 from busbar.kube.allocatable import (
     AllocatableSpec,
-    NotAllocatable,
     PolicySpec,
     policy_state_of,
     shortfalls,
@@ -92,7 +92,7 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
         "/api/v1/namespaces/gpu-operator/events": [warning("plugin-x", "Failed", "pull access denied")],
     }
     of_operator = spec(policy=POLICY, namespace="gpu-operator", fix="restart the device plugin")
-    with pytest.raises(NotAllocatable) as failure:
+    with pytest.raises(Failed) as failure:
         wait(Cluster(objects), of_operator, Clock(), lambda _: None)
     for text in (
         "nvidia.com/gpu: timed out after 100 s: 1 of 2 nodes do not offer what their pool expects",
@@ -107,13 +107,13 @@ def test_at_the_deadline_the_message_names_the_node_what_it_has_and_the_operator
 
 def test_a_driver_whose_upgrade_has_failed_is_named_though_the_node_offers_its_gpus() -> None:
     named = "upgrade of the driver (label nvidia.com/*-driver-upgrade-state) on w2 (upgrade-failed)"
-    with pytest.raises(NotAllocatable, match=re.escape(named)):
+    with pytest.raises(Failed, match=re.escape(named)):
         wait(Cluster({NODES: upgrading("upgrade-failed")}), spec(), Clock(), lambda _: None)
 
 
 def test_a_cluster_policy_that_is_ready_because_it_saw_no_gpu_is_not_ready() -> None:
     saw_none = policy("ready", {"type": "Ready", "status": "True", "reason": "NoGPUNodes"})
-    with pytest.raises(NotAllocatable, match="NoGPUNodes"):
+    with pytest.raises(Failed, match="NoGPUNodes"):
         wait(Cluster({NODES: ALL, POLICIES: [saw_none]}), spec(policy=POLICY), Clock(), lambda _: None)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from busbar.exits import Misuse
 from busbar.kube import client
 from busbar.kube.client import ApiError, RestApi
 from tests.unit.kube.api_server import Server, chunks, dropped, self_signed, status
@@ -159,7 +160,7 @@ def test_a_text_that_is_not_a_kubeconfig_is_refused_without_quoting_it() -> None
     ],
 )
 def test_a_kubeconfig_that_is_not_there_is_named_with_a_fix(environment: dict[str, str], says: str) -> None:
-    with pytest.raises(client.KubeconfigError, match=says):
+    with pytest.raises(Misuse, match=says):
         client.connect(environment)
 
 

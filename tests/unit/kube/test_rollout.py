@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from busbar.kube.allocatable import AllocatableSpec, NotAllocatable, RolloutSpec, wait
+from busbar.exits import Failed
+from busbar.kube.allocatable import AllocatableSpec, RolloutSpec, wait
 from busbar.kube.client import JsonObject
 from tests.support import rolled_out as made
 from tests.support.kube_cluster import Clock, Cluster, node
@@ -47,7 +48,7 @@ def settled(api: Cluster, clock: Clock | None = None, **changes: Any) -> list[st
 
 def pending(api: Cluster, **changes: Any) -> str:
     """Why the wait did not end."""
-    with pytest.raises(NotAllocatable) as failure:
+    with pytest.raises(Failed) as failure:
         settled(api, **changes)
     return str(failure.value)
 
@@ -84,7 +85,7 @@ def test_an_operator_that_does_not_renew_its_lease_is_waited_for(api: Cluster) -
 def test_a_release_that_is_not_installed_ends_the_wait_at_once(api: Cluster) -> None:
     api.objects["/api/v1/namespaces/gpu-operator/secrets"] = {"items": []}
     clock = Clock()
-    with pytest.raises(NotAllocatable, match="Helm release gpu-operator/gpu-operator is not installed"):
+    with pytest.raises(Failed, match="Helm release gpu-operator/gpu-operator is not installed"):
         settled(api, clock, release="gpu-operator")
     assert clock.time == 0
     api.objects["/api/v1/namespaces/gpu-operator/secrets"] = {"items": [{"metadata": {"name": "r.v1"}}]}

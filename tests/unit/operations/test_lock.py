@@ -14,10 +14,11 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from busbar.exits import Failed
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts
 from busbar.operations import lock
-from busbar.operations.lock import LockedError, held
+from busbar.operations.lock import held
 from tests.support.ssh_hosts import HOST, at, login, machine, public
 from tests.unit.hosts.bash import run
 
@@ -73,7 +74,7 @@ def test_a_second_operation_is_refused_until_the_first_ends(tmp_path: Path, firs
         with held(login(), [server], first, on_all=first != UP):
             refused = f"^`{first}` of .*, process [0-9]+, since .* is changing the cluster .seen on server-1"
             with (
-                pytest.raises(LockedError, match=refused),
+                pytest.raises(Failed, match=refused),
                 held(login(), [server], second, on_all=second != UP),
             ):
                 pytest.fail("both ran")
@@ -96,7 +97,7 @@ def test_the_lock_of_a_command_that_was_killed_ends_with_its_connection(tmp_path
         asyncio.run(taken_and_killed(server))
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            with contextlib.suppress(LockedError), held(login(), [server], RESTORE, on_all=True):
+            with contextlib.suppress(Failed), held(login(), [server], RESTORE, on_all=True):
                 return
             time.sleep(0.1)
         pytest.fail("still locked")
@@ -127,7 +128,7 @@ def test_a_silent_server_holds_no_update_up_and_is_needed_for_a_restore(behind: 
     nobody = at(1, "server-1", "server")
     with held(way, [nobody], UP, on_all=False):
         pass
-    with pytest.raises(LockedError, match=said), held(way, [nobody], RESTORE, on_all=True):
+    with pytest.raises(Failed, match=said), held(way, [nobody], RESTORE, on_all=True):
         pytest.fail("without a lock")
 
 
@@ -142,7 +143,7 @@ def test_a_held_lock_can_be_taken_on_no_server_even_if_another_one_is_free(tmp_p
     def scenario(one: Host, two: Host) -> None:
         with (
             held(login(), [two], UP, on_all=False),
-            pytest.raises(LockedError, match="seen on server-2"),
+            pytest.raises(Failed, match="seen on server-2"),
             held(login(), [one, two], RESTORE, on_all=True),
         ):
             pytest.fail("both ran")

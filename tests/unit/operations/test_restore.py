@@ -18,10 +18,11 @@ import asyncssh
 import pytest
 
 from busbar import config
+from busbar.exits import Failed
 from busbar.hosts.inventory import Inventory
 from busbar.hosts.remote import Hosts
 from busbar.operations import restore
-from busbar.operations.restore import RestoreError, RestorePlan, Snapshot, all_of, ask
+from busbar.operations.restore import RestorePlan, Snapshot, all_of, ask
 from tests.support.clusters import site
 from tests.support.ssh_hosts import CLOSED_PORT, HOST, login, machine, public
 
@@ -128,7 +129,7 @@ def test_a_file_elsewhere_on_a_server_is_found_by_its_path() -> None:
 
 def test_a_snapshot_that_does_not_exist_is_refused_with_those_that_do() -> None:
     cluster = Cluster()
-    with pytest.raises(RestoreError) as refused:
+    with pytest.raises(Failed) as refused:
         cluster.plan("yesterday")
     text = str(refused.value)
     assert text.startswith("no snapshot yesterday on server-1, server-2, server-3; no changes made")
@@ -154,7 +155,7 @@ def first_server(**facts: Any) -> Cluster:
     ],
 )
 def test_what_a_restore_lacks_is_named_at_once(cluster: Cluster, options: dict[str, str], says: str) -> None:
-    with pytest.raises(RestoreError, match=says):
+    with pytest.raises(Failed, match=says):
         cluster.plan("nightly-server-2", **options)
     assert cluster.verbs() <= {"list", "check"}
 
@@ -171,11 +172,11 @@ class TestFromTheBucket:
         assert cluster.verbs() == {"list"}
 
     def test_an_object_that_is_not_listed_is_refused(self) -> None:
-        with pytest.raises(RestoreError, match="no snapshot other in the bucket; no changes made"):
+        with pytest.raises(Failed, match="no snapshot other in the bucket; no changes made"):
             self.of().plan("other", s3=True)
 
     def test_a_cluster_without_a_bucket_is_refused(self) -> None:
-        with pytest.raises(RestoreError, match=r"snapshots\.s3 is not configured"):
+        with pytest.raises(Failed, match=r"snapshots\.s3 is not configured"):
             Cluster().plan("nightly-server-9", s3=True)
 
     def test_with_k3s_down_nobody_lists_the_bucket_and_k3s_is_asked_at_the_restore(self) -> None:
@@ -227,7 +228,7 @@ REFUSED = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset fai
     ],
 )
 def test_a_restore_that_cannot_begin_changes_nothing(cluster: Cluster, said: str, verbs: set[str]) -> None:
-    with pytest.raises(RestoreError, match=rf"{said}.*Nothing was restored.*on all servers"):
+    with pytest.raises(Failed, match=rf"{said}.*Nothing was restored.*on all servers"):
         cluster.restore()
     assert sorted(cluster.order("start")) == ["server-1", "server-2", "server-3"]
     assert cluster.verbs() == {*verbs, "start"}
@@ -238,7 +239,7 @@ def test_after_an_unfinished_restore_no_server_starts_with_what_it_has(failing: 
     cluster = Cluster({("server-3", "list"): {"restoring": True}, ("server-2", "reset"): REFUSED})
     if failing == "stop":
         cluster.fails["server-1", "stop"] = "k3s did not stop"
-    with pytest.raises(RestoreError, match=r"was not finished, so K3s is not started again"):
+    with pytest.raises(Failed, match=r"was not finished, so K3s is not started again"):
         cluster.restore()
     assert "start" not in cluster.verbs()
     if failing == "reset":
@@ -249,20 +250,20 @@ def test_servers_that_cannot_start_again_are_named() -> None:
     cluster = Cluster(
         fails={("server-3", "stop"): "k3s did not stop", ("server-1", "start"): "k3s crashed 3 times"}
     )
-    with pytest.raises(RestoreError, match=r"running again not on all servers: server-1: .*crashed"):
+    with pytest.raises(Failed, match=r"running again not on all servers: server-1: .*crashed"):
         cluster.restore()
 
 
 def test_after_a_reset_of_unknown_outcome_no_server_starts_with_its_old_data() -> None:
     cluster = Cluster(fails={("server-2", "reset"): "timed out"})
-    with pytest.raises(RestoreError, match=r"of server-1, server-3 were not changed.*same command"):
+    with pytest.raises(Failed, match=r"of server-1, server-3 were not changed.*same command"):
         cluster.restore()
     assert cluster.verbs() == {"stop", "reset"}
 
 
 def test_a_server_that_cannot_join_ends_the_restore_and_the_old_data_are_named() -> None:
     cluster = Cluster(fails={("server-1", "join"): "Node server-1 Ready: timed out"})
-    with pytest.raises(RestoreError) as failed:
+    with pytest.raises(Failed) as failed:
         cluster.restore()
     text = str(failed.value)
     assert "server-2 has the data of nightly-server-2; old data: server-2:/db/etcd-old-1." in text

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from busbar.exits import USAGE
+from busbar.exits import USAGE, Failed
 from busbar.operations import lock, restore
-from busbar.operations.restore import RestoreError, RestorePlan, ServerState, Snapshot
+from busbar.operations.restore import RestorePlan, ServerState, Snapshot
 from tests.support.cli import busbar
 from tests.support.clusters import stack_file
 from tests.support.ssh_hosts import at
@@ -92,8 +92,8 @@ NO_SNAPSHOT = "no snapshot x; no changes made"
     [
         ("restore", restore.Restored({}, ("gpu-1",)), 1, "Nodes that are not Ready: gpu-1"),
         ("restore", KeyboardInterrupt(), 130, INTERRUPTED),
-        ("plan", RestoreError(NO_SNAPSHOT), 1, f"error: {NO_SNAPSHOT}"),
-        ("held", lock.LockedError("`busbar up prod` changes it"), 1, "error: `busbar up prod` changes it\n"),
+        ("plan", Failed(NO_SNAPSHOT), 1, f"error: {NO_SNAPSHOT}"),
+        ("held", Failed("`busbar up prod` changes it"), 1, "error: `busbar up prod` changes it\n"),
     ],
 )
 def test_a_restore_that_does_not_end_well_says_so(

@@ -21,7 +21,6 @@ from busbar.cli.stack.session import Session
 from busbar.exits import DONE, FAILED, Failed
 from busbar.names import removal_of
 from busbar.operations import removal
-from busbar.operations.lock import LockedError
 from tests.support.clusters import stack_file
 from tests.support.ssh_hosts import at
 
@@ -204,11 +203,11 @@ def test_all_servers_are_locked_while_an_update_runs(target: Target, monkeypatch
 
 def test_an_update_beside_a_restore_does_not_start(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     def held(*_: Any, **__: Any) -> None:
-        raise LockedError("`busbar restore prod` changes the cluster")
+        raise Failed("`busbar restore prod` changes the cluster")
 
     monkeypatch.setattr(session, "held", held)
     with (
-        pytest.raises(LockedError, match=r"^`busbar restore prod`") as refused,
+        pytest.raises(Failed, match=r"^`busbar restore prod`") as refused,
         session.operation_lock(target, COMMAND),
     ):
         pytest.fail("it ran")
