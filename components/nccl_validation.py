@@ -126,7 +126,8 @@ class FabricValidation(pulumi.ComponentResource):
         pools = [*cluster.pools] if cluster.validation.enabled else []
         namespaces: list[pulumi.Resource] = []
         if pools:
-            own = pulumi.ResourceOptions(parent=self)
+            # It stays where validation is switched off, with the records of all measurements.
+            own = pulumi.ResourceOptions(parent=self, retain_on_delete=True)
             # The pods of the measurements lock memory, which only a privileged namespace allows.
             made = create_privileged_namespace(f"{name}-namespace", VALIDATION_NAMESPACE, kubeconfig, own)
             self.installed, namespaces = [Installed(made, VALIDATION_NAMESPACE)], [made]

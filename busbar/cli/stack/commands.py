@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 from pulumi import automation as auto
+from pulumi.automation.events import OpType
 
 from busbar import hooks, names
 from busbar.capability import Gate, notify, of_project
@@ -18,8 +19,8 @@ from busbar.cli.operation import operations_of
 from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, report, session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
-from busbar.cli.stack.guard import check_upgrades, guard_of
-from busbar.cli.stack.rows import PlannedChanges, Rows, resource_name
+from busbar.cli.stack.guard import check_removed, check_upgrades, guard_of
+from busbar.cli.stack.rows import VERBS, PlannedChanges, Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Misuse
@@ -55,6 +56,8 @@ def up(target: Target, options: Options) -> int:
             if failure:
                 why = reasons(plan.errors, failure, printed=plan.printed)
                 return s.fail(why, title="the preview failed; no changes made")
+            deleted = {each.name for each in plan.changes if each.verb == VERBS[OpType.DELETE]}
+            check_removed(target, state, deleted, lambda: report.outputs_of(stack.outputs()).values)
         if options.only_preview:
             return DONE
         # Without changes the update only evaluates the outputs and the gate again.

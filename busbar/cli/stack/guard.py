@@ -1,10 +1,10 @@
-"""Asks, before anything is changed, what a destroy would end, and which releases an upgrade leaves out."""
+"""Asks, before anything is changed, which jobs it would end, and which releases an upgrade leaves out."""
 
 from __future__ import annotations
 
 import json
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -81,8 +81,11 @@ class Guard:
             progress(f"removal.cancel_jobs: {listed(jobs)} will be ended first")
 
 
-def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]]) -> Guard:
-    """The guard of a stack; of another program's it asks nothing. Raises ConfigError and SecretError."""
+def guard_of(
+    target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]], *, of_all: bool = True
+) -> Guard:
+    """The guard of a stack; of another program's it asks nothing. `of_all`: the cluster goes too, if it is
+    its own. Raises ConfigError and SecretError."""
     path, project = target.project / target.file, stackfile.project_name(target.project) or ""
     try:
         capability = capability_of(path)
@@ -109,7 +112,7 @@ def guard_of(target: Target, state: Snapshot, outputs: Callable[[], Mapping[str,
 
     def find(ends: bool) -> Sequence[str]:
         owner = owners(cluster) | of_state
-        if not capability:
+        if not capability and of_all:
             _refuse_others(cluster, owner, own)
 
         def look() -> list[Workload]:
@@ -151,9 +154,21 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
         raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
 
 
+def check_removed(
+    target: Target, state: Snapshot, deleted: Collection[str], outputs: Callable[[], Mapping[str, Any]]
+) -> None:
+    """Raise Failed where an update deletes a Helm release of the state, and a destroy would end jobs. Also
+    raises ApiError. `deleted`: names of resources."""
+    releases = [resource_name(urn) for urn in state.resources if f"{RELEASE}::" in urn]
+    gone = listed([name for name in releases if name in deleted])
+    if gone and (jobs := guard_of(target, state, outputs, of_all=False).find(False)):
+        what = f"no changes made: {gone} would be deleted, and jobs are running or pending: {listed(jobs)}"
+        raise Failed(what, f"wait for their end, or end them; or write back what {target.file} had")
+
+
 def check_upgrades(target: Target, state: Snapshot) -> None:
-    """Raise Failed where an update would begin another cluster, without a server of the one in the state, or
-    would leave out a major release of an operator that the state has.
+    """Raise Failed where an update would begin another cluster, leave out a major release of an operator that
+    the state has, or delete an operator after a measurement with it.
 
     The program asks Helm's records again, before each upgrade.
     """
@@ -179,6 +194,12 @@ def check_upgrades(target: Target, state: Snapshot) -> None:
         )
         fix = "replace them one after the other; if all are lost, list a new machine under the name of one"
         raise Failed(what, fix)
+    off = [f"{each.config_key}.enabled" for each, config in configs if not config.enabled]
+    if off and cluster.validation.enabled:
+        # The engine deletes at the end of an update: the verdict would be of devices that are gone then.
+        what = f"no changes made: {listed(off)}: false would remove an operator after a measurement with it"
+        again = "when the operator of the site offers the devices, set it to true again"
+        raise Failed(what, f"set validation.enabled: false for this update; {again}")
     found = [each.skipped_releases(str(known[each.release]), new) for each, new in wanted]
     if texts := [str(each) for each in found if each]:
         refresh = f"If Helm has another version deployed: `pulumi refresh --stack {STACK}`, then retry"

@@ -187,3 +187,7 @@ def test_a_job_waits_for_the_config_map_of_its_topology_file(tmp_path: Path) -> 
 )
 def test_the_operators_version_is_read_from_its_image(image: str, version: str) -> None:
     assert image_version(image) == version
+
+
+def test_the_records_of_measurements_stay_where_validation_is_switched_off(run: Run) -> None:
+    assert run.named("busbar-nccl-namespace").request.retainOnDelete

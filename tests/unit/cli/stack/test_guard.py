@@ -14,7 +14,7 @@ import yaml
 from busbar.cli import charts
 from busbar.cli.stack import Target, guard
 from busbar.cli.stack.engine import Snapshot
-from busbar.cli.stack.guard import Guard, check_upgrades, guard_of
+from busbar.cli.stack.guard import Guard, check_removed, check_upgrades, guard_of
 from busbar.cli.stackfile import SecretError
 from busbar.config import ConfigError
 from busbar.exits import Failed
@@ -73,7 +73,8 @@ class Site:
         key = "cluster" if project == "busbar" else project.removeprefix("busbar-")
         content = {"config": {f"{project}:{key}": dict(section)}}
         (self.folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump(content))
-        snapshot = Snapshot((), (), json.dumps({"deployment": {"resources": state.get("resources", [])}}))
+        self.state = json.dumps({"deployment": {"resources": state.get("resources", [])}})
+        snapshot = Snapshot((), (), self.state)
         return guard_of(Target(self.folder, "prod"), snapshot, lambda: state.get("outputs", {}))
 
     def cluster(self, *resources: dict[str, Any], **section: Any) -> Guard:
@@ -242,10 +243,10 @@ def test_servers_that_are_all_replaced_at_once_are_refused(tmp_path: Path) -> No
         replace_servers(tmp_path, "old-1", "old-2")
 
 
-def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None) -> None:
+def upgrade(folder: Path, network: Mapping[str, Any], in_state: str | None, **more: Any) -> None:
     """Ask about an update of a stack whose state has this version of the Network Operator."""
     (folder / "Pulumi.yaml").write_text("name: busbar\n")
-    stack_file(folder, site(network_operator=network))
+    stack_file(folder, site(network_operator=network, **more))
     release = {
         "type": "kubernetes:helm.sh/v3:Release",
         "inputs": {"name": "network-operator"},
@@ -268,7 +269,7 @@ def test_an_upgrade_over_a_major_release_is_refused_with_those_between(tmp_path:
         ({"version": "26.7.0"}, "26.7.0"),
         ({"version": "26.4.2"}, "26.1.2"),
         ({"version": "26.10.0"}, None),
-        ({"version": "26.10.0", "enabled": False}, "26.1.2"),
+        ({"version": "26.10.0", "enabled": False}, None),
     ],
 )
 def test_upgrades_of_one_step_pass(tmp_path: Path, network: Mapping[str, Any], in_state: str | None) -> None:
@@ -283,3 +284,32 @@ def test_a_local_chart_has_its_own_version(tmp_path: Path) -> None:
     about.write_text("name: network-operator\nversion: 26.7.0\n")
     with pytest.raises(Failed, match=r"'26\.7\.0' cannot follow 26\.1\.2"):
         upgrade(tmp_path, {"chart": "./chart"}, "26.1.2")
+
+
+def test_an_operator_is_not_switched_off_after_a_measurement_with_it(tmp_path: Path) -> None:
+    off = {"version": "26.10.0", "enabled": False}
+    text = (
+        r"made: network_operator\.enabled: false would remove .* Fix: set validation\.enabled: false for this"
+    )
+    with pytest.raises(Failed, match=text):
+        upgrade(tmp_path, off, "26.1.2")
+    upgrade(tmp_path, off, "26.1.2", validation={"enabled": False})
+
+
+@pytest.mark.parametrize("project", ["busbar", "busbar-training"])
+def test_an_update_deletes_no_release_while_jobs_run(made: Site, project: str) -> None:
+    kind = "TrainJob" if project == "busbar-training" else "MPIJob"
+    made.workloads, made.owners = [workload("ml", "llama", kind)], {"slurm": "busbar-slurm_k8s/dev"}
+    made.releases = {("slurm", "slurm"): "deployed"}
+    made.consumer() if kind == "TrainJob" else made.cluster(removal={"cancel_jobs": True})
+    urns = (
+        "urn:pulumi:prod::p::a$kubernetes:helm.sh/v3:Release::x-release",
+        "urn:pulumi:prod::p::T::y-release",
+    )
+    target, snapshot = Target(made.folder, "prod"), Snapshot(urns, (), made.state)
+    refused = rf"x-release would be deleted, and jobs are .*: {kind} ml/llama\. Fix: wait"
+    with pytest.raises(Failed, match=refused):
+        check_removed(target, snapshot, {"x-release"}, lambda: KUBECONFIG)
+    check_removed(target, snapshot, {"y"}, lambda: KUBECONFIG)
+    made.workloads = []
+    check_removed(target, snapshot, {"x-release"}, lambda: KUBECONFIG)
