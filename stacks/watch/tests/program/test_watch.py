@@ -74,6 +74,7 @@ def test_after_the_survey_crds_are_installed_before_prometheus_and_that_before_i
     crds, stack = run.named("prometheus-crds-release"), run.named("prometheus-release")
     charts = crds.inputs["chart"], stack.inputs["chart"]
     assert charts == ("prometheus-operator-crds", "kube-prometheus-stack")
+    assert crds.inputs["values"]["crds"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     values = stack.inputs["values"]
     exporter = values["prometheus-node-exporter"]
     assert exporter["tolerations"] == [{"operator": "Exists"}], "for NoExecute too"
