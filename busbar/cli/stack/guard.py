@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from busbar.finding import STACK, filled
 from busbar.helm.releases import statuses
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import ApiError, RestApi
+from busbar.kube.drain import leaving
 from busbar.kube.gpus import Workload, end, owners, workloads
 from busbar.kube.wait import Clock, Deadline, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import chart_version
@@ -155,10 +156,13 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
 
 
 def check_removed(
-    target: Target, state: Snapshot, deleted: Collection[str], outputs: Callable[[], Mapping[str, Any]]
+    target: Target, state: Snapshot, deleted: set[str], outputs: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """Raise Failed where an update deletes a Helm release of the state, and a destroy would end jobs. Also
-    raises ApiError. `deleted`: names of resources."""
+    """Raise Failed where an update deletes a Helm release of the state and a destroy would end jobs, or a
+    worker with the data of a claim. Also raises ApiError. `deleted`: names of resources."""
+    agents = {name for name in map(resource_name, state.resources) if f"{names.WORKER}@" in name}
+    if agents & deleted and (api := _own(target.project / target.file, outputs())):
+        leaving(api, [names.host_of(name) for name in agents - deleted])
     releases = [resource_name(urn) for urn in state.resources if f"{RELEASE}::" in urn]
     gone = listed([name for name in releases if name in deleted])
     if gone and (jobs := guard_of(target, state, outputs, of_all=False).find(False)):
@@ -168,10 +172,7 @@ def check_removed(
 
 def check_upgrades(target: Target, state: Snapshot) -> None:
     """Raise Failed where an update would begin another cluster, leave out a major release of an operator that
-    the state has, or delete an operator after a measurement with it.
-
-    The program asks Helm's records again, before each upgrade.
-    """
+    the state has (the program asks Helm again), or delete an operator after a measurement with it."""
     resources = json.loads(state.text)["deployment"].get("resources") or []
     known = {
         each["inputs"].get("name"): ((each.get("outputs") or {}).get("status") or {}).get("version")

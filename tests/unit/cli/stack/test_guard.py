@@ -313,3 +313,17 @@ def test_an_update_deletes_no_release_while_jobs_run(made: Site, project: str) -
     check_removed(target, snapshot, {"y"}, lambda: KUBECONFIG)
     made.workloads = []
     check_removed(target, snapshot, {"x-release"}, lambda: KUBECONFIG)
+
+
+def test_a_preview_asks_for_claims_on_the_workers_that_it_deletes(
+    made: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(guard, "leaving", lambda _, workers: asked.append(workers))
+    made.cluster()
+    urns = tuple(f"urn:pulumi:prod::p::T::busbar-worker@{name}" for name in ("gpu-1", "gpu-2"))
+    for deleted in ("busbar-worker@gpu-2", "x"):
+        check_removed(
+            Target(made.folder, "prod"), Snapshot(urns, (), made.state), {deleted}, lambda: KUBECONFIG
+        )
+    assert asked == [["gpu-1"]]
