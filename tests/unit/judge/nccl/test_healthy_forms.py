@@ -364,3 +364,8 @@ def test_fewer_hcas_in_an_excerpt_are_unknown(cut: str) -> None:
     assert judge(few, WANT).check("hcas").code == "hcas.too_few"
     excerpt = judge([line for line in few if not line.startswith(cut)], WANT)
     assert excerpt.check("hcas").status == "unknown"
+
+
+def test_a_call_that_nccl_tries_and_does_without_fails_no_log() -> None:
+    line = "w-1:43:90 [3] NCCL INFO Call to ibv_set_ece failed with error Operation not supported errno 95"
+    assert judge(Made().lines_with(line, "before"), WANT).passed
