@@ -237,6 +237,7 @@ class LogReader:
         self._raw = b""  # the line that is read
         # of the processes that print while no other line stands between their messages
         self._processes: dict[tuple[bytes, bytes], tuple[Evidence, Process]] = {}
+        self._before = ""  # the line before
         # shapes of texts before a process, transports, and shapes of messages with the facts they may state
         self._prefixes: set[bytes] = {b""}
         self._transports: dict[bytes, Transport] = {}
@@ -375,6 +376,9 @@ class LogReader:
 
     def _read(self, text: str, number: int) -> None:
         """Take one line of a program."""
+        before, self._before = self._before, text
+        if text and before.endswith("Last error:"):  # PyTorch: in the next line, NCCL's last warning
+            text = "NCCL WARN " + text.removeprefix(before.removesuffix("Last error:"))
         if len(text) < SHORT:
             self._look(text, number)
             return

@@ -168,3 +168,28 @@ def test_the_probes_of_a_second_program_are_not_behind_a_table() -> None:
 def test_a_gpu_that_is_not_sound_in_the_nvlink_fabric_fails(state: int, mask: str, verdict: str) -> None:
     line = f"{PROCESS}MNNVL busId 0x1 fabric UUID 0.0 cliqueId 0x0 state {state} healthMask 0x{mask}"
     assert with_line(line, "before").verdict == verdict
+
+
+CANCELLED = "slurmstepd: error: *** STEP 1.0 ON n-1 CANCELLED AT 2026-05-05T10:00:00 ***"
+OF_OTHERS = {
+    "cudaGetDeviceCount(). Error 802: system not yet initialized": "gpu-system-not-ready",
+    "RuntimeError: CUDA error: no kernel image is available for execution": "no-kernel-image",
+    "[PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated": "test-timeout",
+    "Received a dump signal due to a collective timeout from  rank 13": "test-timeout",
+    "[3] is setting up NCCL, but store->get('0') got error: Socket Timeout": "rendezvous-failed",
+    f"The server socket has failed to listen on any address.\n{CANCELLED}": "errno-address-in-use",
+    f"slurmstepd: error: mpi/pmix_v3: n-1 [0]: collective timeout seq=0\n{CANCELLED}": "mpi-not-initialized",
+    "Last error:\nCall to recv from 10.0.0.1<3> failed : Connection reset by peer": "errno-refused",
+    "[rank3]: Last error:\n[rank3]: Cuda failure 1 'invalid argument'": "cuda-failure",
+}
+
+
+@pytest.mark.parametrize(("said", "name"), OF_OTHERS.items())
+def test_a_cause_is_named_in_the_words_of_pytorch_and_slurm(said: str, name: str) -> None:
+    log = [*said.splitlines(), "srun: error: n-1: task 3: Exited with exit code 1"]
+    assert judge(log, WANT).diagnoses[0].name == name
+
+
+def test_a_host_whose_driver_differs_from_its_module_does_not_pass() -> None:
+    line = "Failed to initialize NVML: Driver/library version mismatch"
+    assert with_line(line, "before").verdict == "unknown"
