@@ -196,9 +196,10 @@ def test_a_node_whose_devices_come_late_at_boot_is_idle_with_all_its_gpus(site: 
 def test_converge_repairs_a_dead_daemon_another_key_and_an_edited_unit(site: Site) -> None:
     site.wait_idle()
     edited = "/etc/systemd/system/slurmd.service.d/busbar.conf"
+    another = "head -c 1024 /dev/urandom > /etc/slurm/slurm.key"
     damage = {
         "compute-1": "systemctl stop slurmd",
-        "compute-2": "head -c 1024 /dev/urandom > /etc/slurm/slurm.key && systemctl restart slurmd || true",
+        "compute-2": f"{another} && timeout 60 systemctl restart slurmd || true",
         "compute-3": f"echo '# by hand' >> {edited}",
     }
     for name, command in damage.items():
