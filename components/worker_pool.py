@@ -8,12 +8,7 @@ import pulumi
 from pulumi_command import remote
 
 from busbar import names
-from busbar.components.engine.hosts import (
-    STEP_INPUTS,
-    SshLogin,
-    create_host_command,
-    create_host_removal,
-)
+from busbar.components.engine.hosts import STEP_INPUTS, SshLogin, create_host_command, create_host_removal
 from busbar.components.engine.node_steps import restart_hooks
 from busbar.components.engine.rolling_update import RollingUpdate
 from busbar.components.engine.stack import StackConfig

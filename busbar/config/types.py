@@ -141,12 +141,7 @@ TEXT_OR_NUMBER = WithJsonSchema({"type": ["string", "number", "boolean"]})
 Int = Annotated[int, BeforeValidator(_not_bool)]
 Float = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
 Seconds = Annotated[Int, Field(ge=1)]
-Text = Annotated[
-    str,
-    BeforeValidator(bool_as_text),
-    AfterValidator(_no_control_characters),
-    TEXT_OR_NUMBER,
-]
+Text = Annotated[str, BeforeValidator(bool_as_text), AfterValidator(_no_control_characters), TEXT_OR_NUMBER]
 """A text that may be written as a number or a boolean: a label's value, an environment variable."""
 NonEmpty = Annotated[str, Field(min_length=1), AfterValidator(_no_control_characters)]
 Bytes = Annotated[
@@ -475,9 +470,7 @@ BucketFolder = Annotated[
     str, Field(max_length=512), Matching(r"[A-Za-z0-9!_.*'()-][A-Za-z0-9!_.*'()/-]*", "a folder of a bucket")
 ]
 K3sVersion = Annotated[
-    str,
-    Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"),
-    AfterValidator(_opens_readyz),
+    str, Matching(RELEASE, "a K3s release such as v1.35.6+k3s1"), AfterValidator(_opens_readyz)
 ]
 ArchiveUrl = Annotated[
     Url, Matching(r".*\.(tar|tar\.gz|tgz|tar\.zst)", "a .tar, .tar.gz, .tgz or .tar.zst archive")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SUPPORTED_OS: Mapping[str, tuple[str, ...]] = {
-    "ubuntu": ("22.04", "24.04", "26.04"),
-    "debian": ("12", "13"),
-}
+SUPPORTED_OS: Mapping[str, tuple[str, ...]] = {"ubuntu": ("22.04", "24.04", "26.04"), "debian": ("12", "13")}
 """Supported releases (VERSION_ID of /etc/os-release), by ID. docs/hosts.md says what differs between them."""
 
 BASE_PACKAGES = "curl iproute2 iptables procps util-linux"

@@ -170,7 +170,7 @@ def daemons(lab: Lab) -> Iterator[None]:
             "kind": "DaemonSet",
             "metadata": {"name": "drill", "namespace": "default"},
             "spec": {"selector": {"matchLabels": labels}, "template": template},
-        },
+        }
     )
     yield
     lab.kubectl("delete daemonset drill -n default --ignore-not-found")
@@ -217,7 +217,7 @@ def job(lab: Lab) -> Iterator[str]:
             "kind": "Job",
             "metadata": {"name": "drill", "namespace": "default"},
             "spec": {"template": {"spec": template}},
-        },
+        }
     )
     pods = "get pods -n default -l job-name=drill --field-selector status.phase=Running -o name"
     eventually(lambda: lab.kubectl(pods) != "", 60, "the pod of the Job runs")

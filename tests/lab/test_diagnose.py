@@ -331,10 +331,7 @@ def pod_on_worker_2(site: Site) -> Iterator[Callable[[str, int], None]]:
     def make(name: str, gpus: int) -> None:
         made.append(name)
         pod = gpu_holder("worker-2", name=name)
-        pod["spec"] |= {
-            "restartPolicy": "Never",
-            "volumes": [{"name": "run", "hostPath": {"path": "/run"}}],
-        }
+        pod["spec"] |= {"restartPolicy": "Never", "volumes": [{"name": "run", "hostPath": {"path": "/run"}}]}
         pod["spec"]["containers"][0] |= {
             "command": ["sh", "-c", f"until [ -e /host/drill-{name} ]; do sleep 1; done"],
             "resources": {"limits": {"nvidia.com/gpu": gpus}},

@@ -74,9 +74,7 @@ def test_a_worker_that_is_gone_for_good_is_taken_out_and_the_update_goes_on(lab:
 
 
 @pytest.mark.usefixtures("usual_hosts")
-def test_an_update_with_a_dead_worker_changes_the_others_and_another_machine_is_converged(
-    lab: Lab,
-) -> None:
+def test_an_update_with_a_dead_worker_changes_the_others_and_another_machine_is_converged(lab: Lab) -> None:
     _switch_off("worker-2")
 
     def label(cluster: dict[str, Any]) -> None:

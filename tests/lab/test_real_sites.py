@@ -138,10 +138,7 @@ def test_a_server_without_its_data_is_refused_under_its_name_until_its_node_is_d
 def test_a_start_imports_all_archives_only_without_a_cache_file(lab: Lab, worker: str) -> None:
     def imported() -> int:
         since = _now(lab, worker)
-        lab.ssh(
-            worker,
-            "systemctl restart k3s-agent",
-        )
+        lab.ssh(worker, "systemctl restart k3s-agent")
         return _journal(lab, worker, "k3s-agent", since).count("Importing images from")
 
     archives = int(lab.ssh(worker, f"ls {IMAGES}/*.tar* | wc -l"))

@@ -30,12 +30,7 @@ S3_KEYS = {"s3AccessKey": "drill-access-key", "s3SecretKey": "drill-secret-key"}
 
 
 def _object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        **fields,
-    }
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **fields}
 
 
 def _pod(name: str, worker: str) -> dict[str, Any]:

@@ -79,10 +79,7 @@ class Facts:
 
 
 def _facts(lab: Lab) -> Facts:
-    ports = {
-        **dict.fromkeys(SERVERS, (API_PORT, KUBELET_PORT)),
-        **dict.fromkeys(WORKERS, (KUBELET_PORT,)),
-    }
+    ports = {**dict.fromkeys(SERVERS, (API_PORT, KUBELET_PORT)), **dict.fromkeys(WORKERS, (KUBELET_PORT,))}
     certificates = {
         f"{host}:{port}": _digest(ssl.get_server_certificate((find(host).address, port), timeout=10))
         for host, opened in ports.items()

@@ -187,11 +187,7 @@ def test_an_upgrade_stops_at_a_budget_that_allows_no_eviction_and_goes_on_when_i
 
 @pytest.mark.drill(needs="two releases of a real K3s")
 def test_a_worker_that_reboots_before_its_turn_starts_its_former_release_and_is_upgraded_in_its_turn(
-    lab: Lab,
-    upgrade: Callable[[dict[str, Any]], None],
-    real_k3s: str,
-    next_k3s: K3sRelease,
-    tmp_path: Path,
+    lab: Lab, upgrade: Callable[[dict[str, Any]], None], real_k3s: str, next_k3s: K3sRelease, tmp_path: Path
 ) -> None:
     worker, last_server = WORKERS[1], SERVERS[-1]
     stack = OwnStack(PROJECT, tmp_path / "project", lab.environment)

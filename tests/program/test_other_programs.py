@@ -74,11 +74,7 @@ InfiniBandWorkerPool(
 pulumi.export("kubeconfig", plane.kubeconfig)
 """
 ON_ITS_HOSTS = site(
-    load_balancers=2,
-    servers=1,
-    workers={"h100": 1},
-    nfs_server={"folder": "/srv/files"},
-    ssh={},
+    load_balancers=2, servers=1, workers={"h100": 1}, nfs_server={"folder": "/srv/files"}, ssh={}
 )
 ON_ITS_HOSTS["hosts"]["nfs_server"] = host("files", "192.0.2.20")
 

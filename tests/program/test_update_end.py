@@ -71,10 +71,7 @@ NO_API = ApiError("GET /api/v1", None, "connection refused")
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [
-        (MISSING, MISSING),
-        (NO_API, ["connection refused. Fix: see what does not run: busbar verify test"]),
-    ],
+    [(MISSING, MISSING), (NO_API, ["connection refused. Fix: see what does not run: busbar verify test"])],
 )
 def test_what_is_missing_or_not_known_fails_the_update_and_the_outputs_are_kept(
     monkeypatch: pytest.MonkeyPatch, answer: Any, said: list[str]

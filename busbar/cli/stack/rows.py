@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from pulumi.automation.events import (
-    DiagnosticEvent,
-    EngineEvent,
-    OpType,
-    StepEventMetadata,
-)
+from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 

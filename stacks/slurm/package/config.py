@@ -171,8 +171,7 @@ class HostRemoval(Removal):
     """The treatment of running jobs by a destroy, and by the removal of a compute host, which is drained."""
 
     timeout_seconds: Annotated[Int, Field(ge=10, le=86400)] = Field(
-        default=3600,
-        description="How long the jobs of a removed host are waited for; then the update fails.",
+        default=3600, description="How long the jobs of a removed host are waited for; then the update fails."
     )
 
 

@@ -57,10 +57,7 @@ code=$?
 exit $code
 """
 _CODES = {
-    10: (
-        "the job had fewer GPUs than the nodes",
-        "compare gres.conf with /dev/nvidia* in a worker's pod",
-    ),
+    10: ("the job had fewer GPUs than the nodes", "compare gres.conf with /dev/nvidia* in a worker's pod"),
     11: (
         "a job may not lock all memory (ulimit -l), which RDMA needs",
         "set LimitMEMLOCK=infinity for K3s on the workers and restart it there",

@@ -22,8 +22,7 @@ from busbar.models import ConfigModel, StrictModel
 from busbar.outputs.contract import printed_object
 
 FolderPath = Annotated[
-    str,
-    Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared"),
+    str, Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared")
 ]
 ExportPath = Annotated[
     str, Matching(r"/|(/[A-Za-z0-9._-]+)+", "the path of an export without spaces, such as /srv/checkpoints")

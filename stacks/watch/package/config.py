@@ -170,11 +170,5 @@ def _findings(watch: Watch) -> Iterator[Finding]:
     yield from stack.crds.without_source("stack", "crds_chart")
 
 
-CONFIG = ProjectConfig(
-    project=PROJECT,
-    key=KEY,
-    model=Watch,
-    what="the monitoring",
-    checks=_findings,
-)
+CONFIG = ProjectConfig(project=PROJECT, key=KEY, model=Watch, what="the monitoring", checks=_findings)
 read, load, stack_schema = CONFIG.read, CONFIG.load, CONFIG.schema

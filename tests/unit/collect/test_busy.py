@@ -97,10 +97,7 @@ def test_without_a_policy_workers_that_fit_nowhere_end_the_wait_with_the_pods_th
     with pytest.raises(JobNeverStarted) as never:
         site.watch().log()
     assert 180 <= site.clock.time < 185
-    assert never.value.reasons[:2] == [
-        "the job's pods cannot start",
-        f"w-0: Unschedulable: {MESSAGE}",
-    ]
+    assert never.value.reasons[:2] == ["the job's pods cannot start", f"w-0: Unschedulable: {MESSAGE}"]
     node = configured().nodes[0]
     assert never.value.reasons[-1] == f"{node}: 0 of 8 nvidia.com/gpu are free, held by ml/llama-0 (8)"
 

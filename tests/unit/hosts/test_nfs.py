@@ -96,8 +96,7 @@ def test_an_installation_makes_the_folder_and_exports_it(box: Box) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "mode"),
-    [("", 0o770), ("SQUASH=root; ", 0o1777), ("SQUASH=root; FOLDER_MODE=2750; ", 0o2750)],
+    ("values", "mode"), [("", 0o770), ("SQUASH=root; ", 0o1777), ("SQUASH=root; FOLDER_MODE=2750; ", 0o2750)]
 )
 def test_a_folder_for_many_users_is_like_tmp_or_as_configured(box: Box, values: str, mode: int) -> None:
     install(box, values)

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.exits import Failed
-from busbar.kube.allocatable import (
-    AllocatableSpec,
-    PolicySpec,
-    policy_state_of,
-    shortfalls,
-    wait,
-)
+from busbar.kube.allocatable import AllocatableSpec, PolicySpec, policy_state_of, shortfalls, wait
 from tests.support.kube_cluster import Clock, Cluster, node, pod, warning
 
 NODES = "/api/v1/nodes"

@@ -73,10 +73,7 @@ def test_a_second_operation_is_refused_until_the_first_ends(tmp_path: Path, firs
     def scenario(server: Host) -> None:
         with held(login(), [server], first, on_all=first != UP):
             refused = f"^`{first}` of .*, process [0-9]+, since .* is changing the cluster .seen on server-1"
-            with (
-                pytest.raises(Failed, match=refused),
-                held(login(), [server], second, on_all=second != UP),
-            ):
+            with pytest.raises(Failed, match=refused), held(login(), [server], second, on_all=second != UP):
                 pytest.fail("both ran")
         with held(login(), [server], second, on_all=second != UP):
             pass

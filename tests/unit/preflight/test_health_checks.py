@@ -103,10 +103,7 @@ NARROW = {"width": "8", "max_width": "16", "speed": "x", "max_speed": "x"}
             )
             for name in ("0000:1b:00.0", "mlx5_0")
         ),
-        (
-            {"links": [HCA]},
-            [("warning", "the PCIe link of mlx5_0 runs at 16 GT/s, it can do 32 GT/s")],
-        ),
+        ({"links": [HCA]}, [("warning", "the PCIe link of mlx5_0 runs at 16 GT/s, it can do 32 GT/s")]),
         # An idle GPU lowers the speed of its link.
         ({"links": [HCA | {"name": "0000:1b:00.0"}]}, []),
     ],

@@ -8,15 +8,7 @@ from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
 from busbar.judge.nccl.checks.context import Check, Context, failed, passed, result, unknown
 from busbar.judge.nccl.log.patterns import BYTES
-from busbar.judge.nccl.log.records import (
-    Banner,
-    LogLine,
-    Measurement,
-    Preamble,
-    Run,
-    number,
-    rounding,
-)
+from busbar.judge.nccl.log.records import Banner, LogLine, Measurement, Preamble, Run, number, rounding
 from busbar.judge.nccl.log.tables import IN_PARTS, WHOLE, from_name, infer, is_scaled
 from busbar.judge.nccl.units import exact
 

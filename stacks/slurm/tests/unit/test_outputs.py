@@ -55,11 +55,7 @@ NINE_OF_TEN = [f"gpu-{number}" for number in range(1, 11) if number != 4]
 
 @pytest.mark.parametrize(
     ("hosts", "validation", "passed"),
-    [
-        ({}, {}, False),
-        ({}, {"min_nodes_fraction": 0.9}, True),
-        ({3: {"quarantine": "bad cable"}}, {}, True),
-    ],
+    [({}, {}, False), ({}, {"min_nodes_fraction": 0.9}, True), ({3: {"quarantine": "bad cable"}}, {}, True)],
     ids=["nobody has left it out", "the stack file allows it", "quarantine"],
 )
 def test_a_host_that_was_not_measured_was_left_out_by_somebody_or_it_is_no_pass(

@@ -39,7 +39,5 @@ def _images(work: Path, tools: Path) -> list[Image]:
 
 
 ARCHIVE = Archive(
-    "slurm-operator",
-    lambda tools: key(Path(__file__), version(), *_programs(tools).values()),
-    _images,
+    "slurm-operator", lambda tools: key(Path(__file__), version(), *_programs(tools).values()), _images
 )

@@ -39,11 +39,7 @@ Patch = tuple[str, str, str]
 # Debian builds torch without libuv. torch 2.6 reads USE_LIBUV only for the store of the ranks; torchrun and
 # its rendezvous ask for libuv always.
 _WITHOUT_LIBUV: tuple[Patch, ...] = (
-    (
-        f"{_DISTRIBUTED}/rendezvous.py",
-        'os.environ.get("USE_LIBUV", "1")',
-        'os.environ.get("USE_LIBUV", "0")',
-    ),
+    (f"{_DISTRIBUTED}/rendezvous.py", 'os.environ.get("USE_LIBUV", "1")', 'os.environ.get("USE_LIBUV", "0")'),
     (
         f"{_DISTRIBUTED}/rendezvous.py",
         "            is_master=False,\n            timeout=timeout,\n        )\n",

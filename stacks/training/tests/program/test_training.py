@@ -23,12 +23,7 @@ from tests.program.on_cluster import NAMESPACE, created, run_on_cluster
 from tests.support.measured import outputs
 
 JOB = "kubernetes:batch/v1:Job"
-RAIL = {
-    "name": "rails",
-    "type": "host-device",
-    "resource": "nvidia.com/hostdev",
-    "subnet": "192.168.20.0/24",
-}
+RAIL = {"name": "rails", "type": "host-device", "resource": "nvidia.com/hostdev", "subnet": "192.168.20.0/24"}
 HELM_VALUES = yaml.safe_load((ROOT / "helm_values" / "gpu-operator.yaml").read_text())
 PASSED = json.dumps(summarize(verdict()))
 

@@ -10,14 +10,7 @@ import pytest
 from rich.console import Console
 
 from stacks.training.capability import GATE
-from stacks.training.package.outputs import (
-    FIELDS,
-    Outputs,
-    build_outputs,
-    read_summary,
-    summarize,
-    summary,
-)
+from stacks.training.package.outputs import FIELDS, Outputs, build_outputs, read_summary, summarize, summary
 from stacks.training.package.target import targets
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.support import cluster, target, training

@@ -79,8 +79,7 @@ def test_the_gradients_are_as_large_as_the_largest_measured_message_up_to_one_gi
 
 
 @pytest.mark.parametrize(
-    ("size", "busbw"),
-    [(MIB - 1, None), (MIB, 100.0), (2 * MIB, 200.0), (4 * MIB, 300.0), (64 * MIB, 300.0)],
+    ("size", "busbw"), [(MIB - 1, None), (MIB, 100.0), (2 * MIB, 200.0), (4 * MIB, 300.0), (64 * MIB, 300.0)]
 )
 def test_between_two_measured_sizes_the_bandwidth_follows_the_logarithm_of_the_size(
     size: int, busbw: float | None

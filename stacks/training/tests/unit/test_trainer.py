@@ -12,23 +12,14 @@ from busbar.exits import Failed
 from busbar.kube.wait import SystemClock
 from stacks.training.package.proof import render
 from stacks.training.package.target import Target
-from stacks.training.package.trainer import (
-    JOBS,
-    JobsSpec,
-    deepspeed_runtime,
-    refuse_jobs,
-    torch_runtime,
-)
+from stacks.training.package.trainer import JOBS, JobsSpec, deepspeed_runtime, refuse_jobs, torch_runtime
 from stacks.training.tests.support import target, training
 from tests.support.clusters import site
 from tests.support.kube_cluster import Cluster
 from tests.unit.charts.published import complaints, published_crd
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
-A100 = {
-    "pool": {"taints": [TAINT], "gpu_model": "A100"},
-    "validation": {"profile": "a100-ib-8x200-gdrcopy"},
-}
+A100 = {"pool": {"taints": [TAINT], "gpu_model": "A100"}, "validation": {"profile": "a100-ib-8x200-gdrcopy"}}
 H100 = {"validation": {"profile": "h100-ib-8x400"}}
 BOTH = pytest.mark.parametrize("made", [torch_runtime, deepspeed_runtime])
 Made = Callable[[Target, str], dict[str, Any] | None]

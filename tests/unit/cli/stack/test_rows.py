@@ -220,8 +220,7 @@ def test_an_engine_that_hangs_after_a_failed_deletion_is_ended_once(
 
 
 @pytest.mark.parametrize(
-    ("log", "op", "doing"),
-    [("created", "create", "running"), ("replaced", "delete-replaced", "deleting")],
+    ("log", "op", "doing"), [("created", "create", "running"), ("replaced", "delete-replaced", "deleting")]
 )
 def test_a_long_step_is_named_with_what_it_does(log: str, op: str, doing: str, monkeypatch: Any) -> None:
     rows, _ = _until(log, "second", op)

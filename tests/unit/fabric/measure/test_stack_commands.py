@@ -305,11 +305,7 @@ def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, po
 
 @pytest.mark.parametrize(
     ("later", "quarantine", "code"),
-    [
-        ([("gpu-1",)], "", 1),
-        ([("gpu-1",), ("gpu-2",)], "", 0),
-        ([("gpu-1",)], "gpu-2", 0),
-    ],
+    [([("gpu-1",)], "", 1), ([("gpu-1",), ("gpu-2",)], "", 0), ([("gpu-1",)], "gpu-2", 0)],
 )
 def test_a_pass_of_some_workers_leaves_the_fail_of_the_others(
     cluster: Foreign, later: list[tuple[str, ...]], quarantine: str, code: int

@@ -74,10 +74,7 @@ def test_what_explains_a_failure_stands_before_it(each: Rule) -> None:
 
 def test_a_device_that_may_not_be_opened_is_the_cause_of_tcp() -> None:
     made = Made(
-        network="Socket",
-        gdr=False,
-        peak=3.0,
-        info=[LINES["rdma-device-forbidden"], LINES["no-rdma-device"]],
+        network="Socket", gdr=False, peak=3.0, info=[LINES["rdma-device-forbidden"], LINES["no-rdma-device"]]
     )
     found = judge(made.lines(), WANT).diagnoses
     assert [d.name for d in found][:3] == ["rdma-device-forbidden", "no-rdma-device", "socket-fallback"]

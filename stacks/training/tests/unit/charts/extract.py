@@ -18,5 +18,5 @@ CHARTS = {
         ),
         "github.com/kubeflow/trainer/v2",
         FOLDER,
-    ),
+    )
 }
