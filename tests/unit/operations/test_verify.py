@@ -21,6 +21,7 @@ from busbar import config
 from busbar.finding import Finding
 from busbar.hosts import scripts as hostscript
 from busbar.hosts.inventory import Inventory
+from busbar.hosts.remote import Hosts
 from busbar.kube.client import ApiError, UnknownAuthority
 from busbar.kube.health import problem
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, QUARANTINE, Node, NodeTaint, Note
@@ -39,7 +40,7 @@ from busbar.operations.verify import (
 from tests.support.cli import busbar
 from tests.support.clusters import H100_POOL, OPERATORS, OWN_NFD, refusing, site, stack_file
 from tests.support.kube_cluster import Cluster, unreachable
-from tests.support.ssh_hosts import HOST, login, machine, printing, public
+from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
 from tests.unit.hosts.bash import output
 
 pytestmark = pytest.mark.usefixtures("stack_dev")
@@ -576,3 +577,14 @@ def test_an_nfs_server_that_is_gone_is_named_beside_a_load_balancer_as_applied(n
     (nfs_host / "nfs/owner").unlink()
     gone = "nothing of busbar is installed (nfs/owner is missing)"
     assert drift_of(nfs_host, "lb", NFS="true") == [gone]
+
+
+def test_facts_of_any_size_are_read() -> None:
+    facts = {"nodes": "x" * 4_000_000}
+
+    async def read() -> dict[str, Any]:
+        server = machine(printing(facts, [], stderr="busbar: a note\n"))
+        async with server as port, Hosts.open(login()) as hosts:
+            return await hosts.run(at(port, "server-1", "server"), "verify", {}, seconds=20)
+
+    assert asyncio.run(read()) == facts
