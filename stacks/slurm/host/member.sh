@@ -111,10 +111,10 @@ await_ready() {
   case $state in
     "") die "slurmctld does not know $NODE_NAME or is not responding: $(last_lines slurmd)" \
       "check port ${CONTROLLER##*:} of the controller; the same slurm.key on both; journalctl -u slurmd" ;;
-    *DOWN* | *UNKNOWN* | *NOT_RESPONDING* | *INVAL* | *FAIL* | *"*"*)
+    *DOWN* | *UNKNOWN* | *NOT_RESPONDING* | *INVAL* | *"*"*)
       die "the node is $state${reason:+: $reason}; slurmd: $(last_lines slurmd)" \
         "check port 6818 of this host and the clocks; journalctl -u slurmd" ;;
-    *DRAIN*)
+    *DRAIN* | *FAIL*)
       if drained_by_slurm "$reason"; then
         die "the node is $state: $reason; slurmd: $(last_lines slurmd)" "repair what the reason names, and retry"
       elif [[ $reason == "busbar health:"* || (${reason##* [} == slurm@* && $reason != *" : Not responding ["*) ]]; then
@@ -129,12 +129,12 @@ await_ready() {
     die "the node has $(gpu_count) GPUs in Slurm, expected $GPUS" "see: scontrol show node $NODE_NAME; slurmd -G"
 }
 
-# is_settled: IDLE or at work; or drained by a registration, or set down by somebody, which no time changes.
+# is_settled: IDLE or at work; or drained by a registration, or set to FAIL or DOWN by somebody, which no time changes.
 is_settled() {
   local state
   state=$(node_field State)
   [[ $state == @(IDLE|MIXED|ALLOCATED|COMPLETING)?(+DYNAMIC*|+COMPLETING|+PLANNED|+MAINTENANCE*|+RESERVED*) ]] ||
-    { responds "$state" && { [[ $state == *DRAIN* && $state != *DOWN* ]] || is_set_down "$state" "$(node_field Reason)"; }; }
+    { responds "$state" && { [[ $state == *@(DRAIN|FAIL)* && $state != *DOWN* ]] || is_set_down "$state" "$(node_field Reason)"; }; }
 }
 
 # gpu_count: from Gres=gpu:h100:8(S:0-1).

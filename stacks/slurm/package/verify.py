@@ -30,7 +30,7 @@ COMMAND_REASON = "busbar drain:"
 UPDATE_REASONS = ("busbar: removed", "busbar: quarantine:")
 # The author in host/slurm-job.sh's output if Slurm itself has drained the node.
 SLURMCTLD = "slurmctld"
-# States of a node in a reservation: an administrator, or a user, has made it, and no update ends it.
+# States of a node in a reservation, which hide no drain. A person has made it, and no update ends it.
 RESERVED = ("maint", "reserved")
 
 
@@ -99,13 +99,21 @@ def compare(slurm: Slurm, known: Nodes) -> Iterator[Finding]:
             yield Finding((host.name,), late, fix, kind="site")
         found = known.nodes.get(host.name)
         why = why_unusable(found)
-        if host.quarantine and not why:
+        reserved = found is not None and found["state"].lower() in RESERVED
+        set_down = found is not None and _is_set_down(found)
+        if host.quarantine and (not why or reserved or set_down):
             yield drift(controller, f"node {host.name} is in quarantine and not drained")
-        elif found and why.startswith("drain"):
+        elif found and (why.startswith(("drain", "fail")) or set_down):
             if not host.quarantine:
                 yield _drain(controller, host.name, why, found)
-        elif why and (found is None or found["state"].lower() not in RESERVED):
+        elif why and not reserved:
             yield drift(host.name, f"its node is {why}")
+
+
+def _is_set_down(found: Mapping[str, str]) -> bool:
+    """Whether somebody has set it down, which host/member.sh leaves so. Its slurmd responds."""
+    by_slurm = found["by"] in (SLURMCTLD, "slurm")
+    return found["state"].lower() == "down" and bool(found["reason"]) and not by_slurm
 
 
 def _drain(controller: str, name: str, why: str, found: Mapping[str, str]) -> Finding:

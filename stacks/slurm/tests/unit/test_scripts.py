@@ -37,6 +37,7 @@ NODES_OF_HOST = yaml.safe_load("""
 - [IDLE+DRAIN, "busbar: quarantine: RMA : Not responding [slurm@2026]", 8, ready]
 - [IDLE+DRAIN, "busbar: quarantine: RMA [root@2026]", 8, ready]
 - [DOWN, "no power [bob@2026]", 8, ready]
+- [IDLE+FAIL, "old disk [bob@2026]", 8, ready]
 - [DOWN*, "no power [bob@2026]", 8, "the node is DOWN*: no power"]
 - [IDLE, "", 7, "the node has 7 GPUs in Slurm, expected 8"]
 - ["", "", 0, "slurmctld does not know gpu-1 or is not responding: no key"]

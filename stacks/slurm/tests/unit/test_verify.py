@@ -33,6 +33,12 @@ STATES = yaml.safe_load(f"""
 - [null, "", root, gpu-2, drift, its node is not known to Slurm, busbar up dev --converge gpu-2]
 - [drained, by hand, root, gpu-2, foreign, "its node is drained: by hand",
    "gpu-2: when the cause is repaired: {RESUME}"]
+- [fail, by hand, root, gpu-2, foreign, "its node is fail: by hand",
+   "gpu-2: when the cause is repaired: {RESUME}"]
+- [failing, "", root, gpu-2, foreign, "its node is failing", "gpu-2: when the cause is repaired: {RESUME}"]
+- [down, no power, root, gpu-2, foreign, "its node is down: no power",
+   "gpu-2: when the cause is repaired: {RESUME}"]
+- [down, reboot timed out, slurm, gpu-2, drift, "its node is down: reboot timed out", busbar up dev]
 - [drained, "{HEALTH}", root, gpu-2, drained, "its node is drained: {HEALTH}",
    "gpu-2: when its repair is done, on gpu-2: /usr/local/lib/busbar/slurm-health && {RESUME}"]
 - [drained, "busbar drain: new fan (me@ws)", root, gpu-2, drained,
@@ -84,8 +90,10 @@ def test_the_reasons_are_those_that_the_hosts_write() -> None:
 
 
 def test_a_host_in_quarantine_is_drained_and_its_node_may_not_be_down() -> None:
-    [one] = found("idle", quarantined=True)
-    assert (one.host, one.what) == ("ctl", "node gpu-2 is in quarantine and not drained")
+    # Jobs of a reservation start on its nodes, and a registration ends DOWN.
+    for state in ("idle", "maint", "reserved", "down"):
+        [one] = found(state, "by hand", quarantined=True)
+        assert (one.host, one.what) == ("ctl", "node gpu-2 is in quarantine and not drained")
     assert found("drained", "by hand", quarantined=True) == []
     assert [each.host for each in found("down*", "by hand", quarantined=True)] == ["gpu-2"]
 
