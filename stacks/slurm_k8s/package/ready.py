@@ -23,7 +23,7 @@ from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
 from stacks.slurm_k8s.package.pools import Pool, pools_of, refusals
 from stacks.slurm_k8s.package.rest import (
-    ENDED,
+    ACTIVE,
     WORKER,
     ProxyApi,
     SlurmApi,
@@ -283,7 +283,7 @@ def _probe(
     def look() -> Mapping[str, Any] | Pending:
         job = slurm.job(number)
         states = set(states_of(job))
-        if states & ENDED or job.get("state_reason") in _CLOSED:
+        if not states & ACTIVE or job.get("state_reason") in _CLOSED:
             return job
         return Pending(f"probe {number} is {'+'.join(sorted(states))} ({job.get('state_reason')})")
 

@@ -44,7 +44,7 @@ OF_OPERATOR = "slurm-operator: "
 _OF_SLURMCTLD = re.compile(r"gres/\S+ count .*\(\d+ < \d+\)|Not responding|Node unexpectedly rebooted")
 _NOTED = " : Not responding"  # which slurmctld adds to a reason that is there already
 
-ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+ACTIVE = {"PENDING", "RUNNING", "SUSPENDED", "UNKNOWN"}  # UNKNOWN without an answer; the others are final
 
 
 def states_of(job: Mapping[str, Any]) -> Sequence[str]:
@@ -200,7 +200,7 @@ class SlurmApi:
         """The jobs that are pending or run, and those whose processes have not ended yet."""
         jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
         states = {int(each["job_id"]): {*states_of(each)} for each in jobs}
-        return [job for job, found in states.items() if not ENDED & found or "COMPLETING" in found]
+        return [job for job, found in states.items() if ACTIVE & found or "COMPLETING" in found]
 
     def suspended(self) -> set[str]:
         """The nodes of suspended jobs, which Slurm shows as idle; its list of jobs may be long."""

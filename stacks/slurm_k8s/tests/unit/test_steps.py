@@ -93,7 +93,7 @@ def removal(cluster: Jobs, *, cancel_jobs: bool = False) -> None:
 
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING", "CANCELLED COMPLETING", "SUSPENDED"])
 def test_a_job_that_runs_or_waits_is_named_and_nothing_is_removed(state: str) -> None:
-    ended = ((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED"))
+    ended = ((1, "COMPLETED"), (2, "FAILED"), (3, "CANCELLED"), (5, "PREEMPTED"))
     removal(Jobs(*ended))
     with pytest.raises(Failed, match=r"^job 4 of Slurm .*; nothing was removed.*removal\.cancel_jobs"):
         removal(Jobs(*ended, (4, state)))
