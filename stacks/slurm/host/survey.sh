@@ -36,7 +36,7 @@ missing_programs() {
 slurm_foreign() {
   local file
   [[ $(owner_field role) != Slurm* ]] || return 0
-  for file in /etc/slurm/slurm.conf /etc/slurm-llnl/slurm.conf /etc/slurm/slurm.key; do
+  for file in /etc/slurm/slurm{,dbd}.conf /etc/slurm-llnl/slurm{,dbd}.conf /etc/slurm/slurm.key; do
     [[ ! -s $file ]] || { printf '%s' "$file"; return; }
   done
 }

@@ -310,7 +310,7 @@ def test_the_survey_reports_what_slurm_needs_to_know_of_a_host(
 
 
 def test_a_slurm_that_others_have_configured_is_named_in_the_survey(tmp_path: Path) -> None:
-    for file in ("slurm/slurm.key", "slurm-llnl/slurm.conf", "slurm/slurm.conf"):
+    for file in ("slurm/slurm.key", "slurm-llnl/slurm.conf", "slurm/slurmdbd.conf", "slurm/slurm.conf"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("site")
         text = scripts.part("slurm/survey").replace(" /etc/slurm", f" {tmp_path}/slurm")
