@@ -20,6 +20,8 @@ FORMER=()
 REMOVING=()
 # "NAME KEY=WRITTEN KEY=SET" of partitions that somebody has closed or limited since slurm.conf was written.
 PARTITIONS=()
+# Those that slurmctld has, and the new slurm.conf has not.
+LOST=()
 
 main() {
   begin
@@ -40,15 +42,17 @@ install_controller() {
   check_config
   slurm_folders "$STATE_SAVE"
   apply_home
-  local file
+  local file texts=()
   start_to_ask
   for file in "${CONFIG_FILES[@]}"; do FORMER+=("$(cat "$file" 2>/dev/null || true)"); done
   read_partitions
   trap undo EXIT
   drain_removed
+  texts=("$(held "$CONF")")
+  for file in "${CONFIG_FILES[@]:1}"; do texts+=("$(payload "$(basename "$file" .conf)_conf")"); done
+  refuse_lost_partitions "$(for file in "${texts[@]}"; do [[ -z $file ]] || printf '%s\n' "$file"; done | sha256sum)"
   write_key
-  write_config "${CONFIG_FILES[0]}" "$(held "$CONF")"
-  for file in "${CONFIG_FILES[@]:1}"; do write_config "$file" "$(payload "$(basename "$file" .conf)_conf")"; done
+  for file in "${!texts[@]}"; do write_config "${CONFIG_FILES[$file]}" "${texts[$file]}"; done
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
@@ -84,14 +88,34 @@ write_config() {
 }
 
 read_partitions() {
-  local line name now written
+  local line name now written shown
   [[ -e ${CONFIG_FILES[0]} ]] || return 0
+  shown=$(timeout 30 scontrol --oneliner show partition 2>&1) || {
+    ! answers || die "slurmctld does not tell its partitions: $shown" "see: systemctl status slurmctld; retry"
+    return 0
+  }
   while read -r line; do
     name=$(field PartitionName "$line") now=$(field State "$line")
-    [[ -z $name || $now == UP ]] || PARTITIONS+=("$name State=UP State=$now")
+    [[ -n $name ]] || continue
+    grep -q "^PartitionName=$name " <<<"$CONF" || LOST+=("$name")
+    [[ $now == UP ]] || PARTITIONS+=("$name State=UP State=$now")
     now=$(field MaxTime "$line") written=$(field MaxTime "$(grep "^PartitionName=$name " "${CONFIG_FILES[0]}" || true)")
     [[ -z $written || $now == "$written" ]] || PARTITIONS+=("$name MaxTime=$written MaxTime=$now")
-  done < <(timeout 10 scontrol --oneliner show partition 2>/dev/null || true)
+  done <<<"$shown"
+}
+
+# refuse_lost_partitions HASH (files_hash of the new files): slurmctld that reads them ends the jobs of partitions that are not there
+# (its read_config.c), and nobody else knows one that was made by hand.
+refuse_lost_partitions() {
+  local name jobs
+  [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$1" ]] || return 0
+  for name in "${LOST[@]}"; do
+    jobs=$(timeout 30 squeue -h -p "$name" -o %A | sort -u | paste -sd, -) ||
+      die "slurmctld does not tell the jobs in partition $name, which is not in the configuration; it stays" "see: systemctl status slurmctld; retry"
+    [[ -n $jobs ]] || ! grep -q "^PartitionName=$name " <<<"${FORMER[0]}" || continue
+    die "partition $name is not in the configuration, and slurmctld would forget it${jobs:+ and end its jobs $jobs}; it stays" \
+      "list it in partitions of the stack file; or ${jobs:+wait for its jobs or scancel ${jobs//,/ }; then }scontrol delete partitionname=$name; then retry"
+  done
 }
 
 # held TEXT: slurm.conf as slurmctld reads it: no waiting job starts where somebody has closed a partition. KeepPartState does that
@@ -149,7 +173,7 @@ load() {
 drain_removed() {
   local node removed before
   answers || return 0
-  removed=$(removed_nodes)
+  removed=$(unlisted NodeName)
   for node in $removed; do
     before=$(drain_of "$node")
     drain "$node" "$DRAIN_REASON"
@@ -158,22 +182,23 @@ drain_removed() {
   for node in $removed; do await_jobs "$node"; done
 }
 
-# start_to_ask: a slurmctld that has run tells which jobs a removed node has. Started without the node it would forget them.
+# start_to_ask: a slurmctld that has run tells which jobs a removed node or partition has. Started without it, it would forget them.
 start_to_ask() {
   local removed
-  removed=$(removed_nodes)
+  removed=$(unlisted NodeName; unlisted PartitionName)
   [[ -n $removed && -e $STATE_SAVE/clustername ]] && ! answers || return 0
   { timeout "$UNIT_DEADLINE" systemctl start slurmctld && poll "$PING_DEADLINE" answers; } ||
     die "slurmctld is not responding, and ${removed//$'\n'/, } is no longer configured; it stays" \
-      "see: journalctl -u slurmctld; retry when it runs, or list the host again"
+      "see: journalctl -u slurmctld; retry when it runs, or list it again"
 }
 
-removed_nodes() {
-  [[ ! -e $SLURM_FOLDER/slurm.conf ]] || comm -13 <(payload slurm_conf | node_names) <(node_names <"$SLURM_FOLDER/slurm.conf")
+# unlisted KEY: NodeName or PartitionName.
+unlisted() {
+  [[ ! -e $SLURM_FOLDER/slurm.conf ]] || comm -13 <(payload slurm_conf | names_of "$1") <(names_of "$1" <"$SLURM_FOLDER/slurm.conf")
 }
 
-node_names() {
-  sed -n 's/^NodeName=\([^ ]*\) .*/\1/p' | sort
+names_of() {
+  sed -n "s/^$1=\([^ ]*\) .*/\1/p" | sort
 }
 
 await_jobs() {

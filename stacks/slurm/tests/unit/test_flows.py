@@ -532,3 +532,21 @@ def test_only_users_that_busbar_has_created_are_deleted(host: Host) -> None:
 
 def test_a_login_host_starts_sackd(host: Host) -> None:
     assert "systemctl start sackd" in joins(host, unit="sackd")
+
+
+def test_slurmctld_forgets_no_partition_with_jobs_and_none_that_was_made_by_hand(host: Host) -> None:
+    conf = NODES + OPEN
+    controls(host, slurm_conf=conf)
+    host.state("partitions", f"{OPEN}PartitionName=mine Nodes=gpu-1 MaxTime=UNLIMITED State=UP\n")
+    said = refused(host, "nothing", slurm_conf=conf, gres_conf="new")
+    assert "partition mine is not in the configuration, and slurmctld would forget it; it stays" in said
+    assert "scontrol delete partitionname=mine" in said and RECONFIGURED not in host.steps
+    assert (host.root / "etc/slurm/gres.conf").read_text() == "g\n"
+    assert RECONFIGURED not in controls(host, slurm_conf=conf, users="user ada 5001\n")
+    host.state("partitions", OPEN)
+    host.state("jobs", "7\n9\n")
+    said = refused(host, "nothing", slurm_conf=NODES)
+    assert "slurmctld would forget it and end its jobs 7,9; it stays. Fix: " in said
+    assert "scancel 7 9; " in said and RECONFIGURED not in host.steps
+    host.state("jobs", "")
+    assert RECONFIGURED in controls(host, slurm_conf=NODES)
