@@ -18,8 +18,10 @@ DRAINS=$STATE_DIR/drains
 # For undo: the texts of CONFIG_FILES before, and the nodes that were drained to be removed.
 FORMER=()
 REMOVING=()
-# "NAME KEY=WRITTEN KEY=SET" of partitions that somebody has closed or limited since slurm.conf was written.
+# "NAME KEY=WRITTEN KEY=SET" of partitions that somebody has closed or limited since slurm.conf was written; "NAME - KEY=SET" of LIMITS.
 PARTITIONS=()
+# Limits of a partition that busbar does not write, with Slurm's defaults.
+LIMITS=(AllowGroups=ALL AllowAccounts=ALL DenyAccounts= AllowQos=ALL DenyQos= AllocNodes=ALL QoS=N/A MaxNodes=UNLIMITED RootOnly=NO ReqResv=NO)
 # Those that slurmctld has, and the new slurm.conf has not.
 LOST=()
 
@@ -88,7 +90,7 @@ write_config() {
 }
 
 read_partitions() {
-  local line name now written shown
+  local line name now written shown limit
   [[ -e ${CONFIG_FILES[0]} ]] || return 0
   shown=$(timeout 30 scontrol --oneliner show partition 2>&1) || {
     ! answers || die "slurmctld does not tell its partitions: $shown" "see: systemctl status slurmctld; retry"
@@ -101,6 +103,10 @@ read_partitions() {
     [[ $now == UP ]] || PARTITIONS+=("$name State=UP State=$now")
     now=$(field MaxTime "$line") written=$(field MaxTime "$(grep "^PartitionName=$name " "${CONFIG_FILES[0]}" || true)")
     [[ -z $written || $now == "$written" ]] || PARTITIONS+=("$name MaxTime=$written MaxTime=$now")
+    for limit in "${LIMITS[@]}"; do
+      now=$(field "${limit%%=*}" "$line")
+      [[ -z $now || $now == "${limit#*=}" ]] || PARTITIONS+=("$name - ${limit%%=*}=$now")
+    done
   done <<<"$shown"
 }
 
@@ -124,7 +130,9 @@ held() {
   local each name written set text=$1
   for each in "${PARTITIONS[@]}"; do
     read -r name written set <<<"$each"
-    text=$(sed -E "/^PartitionName=$name /s/ $written( |$)/ $set\\1/" <<<"$text")
+    # A line without the key gets it at its end.
+    if [[ $written == - ]]; then written="()\$"; else written=" $written( |\$)"; fi
+    text=$(sed -E "/^PartitionName=$name /s/$written/ $set\\1/" <<<"$text")
     note "partition $name keeps $set, which was set by hand"
   done
   printf '%s' "$text"

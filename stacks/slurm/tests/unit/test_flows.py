@@ -215,7 +215,11 @@ def test_a_node_that_somebody_has_set_down_is_so_after_slurm_has_read_another_co
 
 
 OPEN = "PartitionName=a Nodes=gpu-1 MaxTime=UNLIMITED State=UP\n"
-CLOSED = "PartitionName=a AllowGroups=ALL MaxTime=01:00:00 MinNodes=0 State=DOWN TotalCPUs=1\n"
+CLOSED = (
+    "PartitionName=a AllowGroups=ALL AllowAccounts=lab,ops AllowQos=ALL AllocNodes=ALL QoS=N/A "
+    "MaxNodes=UNLIMITED MaxTime=01:00:00 MinNodes=0 RootOnly=NO ReqResv=YES State=DOWN TotalCPUs=1\n"
+)
+LIMITED = "MaxTime=01:00:00 State=DOWN AllowAccounts=lab,ops ReqResv=YES\n"
 
 
 @pytest.mark.parametrize("key", ["key", "another"], ids=["reconfigured", "restarted"])
@@ -225,7 +229,7 @@ def test_a_partition_that_somebody_has_closed_is_never_read_as_open(host: Host, 
     conf = f"{NODES}MaxJobCount=9\n{OPEN}"
     controls(host, slurm_conf=conf, slurm_key=key)
     read = (host.root / "state/read").read_text()
-    assert "MaxJobCount=9\nPartitionName=a Nodes=gpu-1 MaxTime=01:00:00 State=DOWN\n" in read
+    assert f"MaxJobCount=9\nPartitionName=a Nodes=gpu-1 {LIMITED}" in read
     assert (host.root / "etc/slurm/slurm.conf").read_text() == conf
     # Another limit in the stack file takes the place of the one that was set by hand.
     controls(host, slurm_conf=conf.replace("UNLIMITED", "02:00:00"))
