@@ -104,7 +104,7 @@ job_status() {
 }
 
 job_cancel() {
-  timeout "$COMMAND_SECONDS" scancel "$JOB_ID" >&2 || true
+  asked scancel "$JOB_ID" >&2
   printf '{"job_id":%s}\n' "$(json "$JOB_ID")"
 }
 

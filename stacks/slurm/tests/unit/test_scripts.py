@@ -260,6 +260,7 @@ ANSWERS = "timeout() { echo 'slurm_load_jobs error: %s'; return 1; }"
         (f"{ANSWERS % 'Invalid job id specified'}; job_status", 0, '{"known":false}\n'),
         (f"{ANSWERS % 'Unable to contact'}; job_status", 1, "slurmctld is not responding: slurm_load_"),
         (f"{REFUSES}; job_submit", 1, "sbatch refuses the job: error: invalid partition. Fix: "),
+        (f"{ANSWERS % 'Unable to contact'}; job_cancel", 1, "scancel failed on the controller. Fix: "),
     ],
 )
 def test_only_a_job_that_slurmctld_does_not_know_is_unknown_and_a_refusal_has_slurm_s_words(
