@@ -111,16 +111,20 @@ read_partitions() {
 }
 
 # refuse_lost_partitions HASH (files_hash of the new files): slurmctld that reads them ends the jobs of partitions that are not there
-# (its read_config.c), and nobody else knows one that was made by hand.
+# (its read_config.c), deletes their reservations (reservation.c), and nobody else knows a partition that was made by hand.
 refuse_lost_partitions() {
-  local name jobs
+  local name jobs shown reserved fix
   [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$1" ]] || return 0
   for name in "${LOST[@]}"; do
     jobs=$(timeout 30 squeue -h -p "$name" -o %A | sort -u | paste -sd, -) ||
       die "slurmctld does not tell the jobs in partition $name, which is not in the configuration; it stays" "see: systemctl status slurmctld; retry"
-    [[ -n $jobs ]] || ! grep -q "^PartitionName=$name " <<<"${FORMER[0]}" || continue
-    die "partition $name is not in the configuration, and slurmctld would forget it${jobs:+ and end its jobs $jobs}; it stays" \
-      "list it in partitions of the stack file; or ${jobs:+wait for its jobs or scancel ${jobs//,/ }; then }scontrol delete partitionname=$name; then retry"
+    shown=$(timeout 30 scontrol --oneliner show reservation 2>&1) ||
+      die "slurmctld does not tell its reservations: $shown" "see: systemctl status slurmctld; retry"
+    reserved=$(sed -n "/ PartitionName=$name /s/^ReservationName=\([^ ]*\) .*/\1/p" <<<"$shown" | paste -sd, -)
+    [[ -n $jobs$reserved ]] || ! grep -q "^PartitionName=$name " <<<"${FORMER[0]}" || continue
+    fix="${jobs:+wait for its jobs or scancel ${jobs//,/ }; }${reserved:+scontrol update reservationname=NAME partition=OTHER; }"
+    die "partition $name is not in the configuration, and slurmctld would forget it${jobs:+ and end its jobs $jobs}${reserved:+ and delete the reservations $reserved}; it stays" \
+      "list it in partitions of the stack file; or ${fix}scontrol delete partitionname=$name; then retry"
   done
 }
 

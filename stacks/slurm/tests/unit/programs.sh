@@ -105,6 +105,7 @@ more-scontrol() {
     "show hostnames "*) ;;
     reconfigure) record scontrol "$@" && read_conf && accepted && registered ;;
     "--oneliner show partition") state partitions ;;
+    "--oneliner show reservation") state reservations ;;
     "--oneliner show node")
       for name in $(sed -n 's/^NodeName=\([^ ]*\) .*/\1/p' "$ROOT/etc/slurm/slurm.conf"); do more-scontrol --oneliner show node "$name"; echo; done
       ;;

@@ -553,4 +553,8 @@ def test_slurmctld_forgets_no_partition_with_jobs_and_none_that_was_made_by_hand
     assert "slurmctld would forget it and end its jobs 7,9; it stays. Fix: " in said
     assert "scancel 7 9; " in said and RECONFIGURED not in host.steps
     host.state("jobs", "")
+    host.state("reservations", "ReservationName=course Nodes=gpu-1 PartitionName=a Flags=MAINT\n")
+    said = refused(host, "nothing", slurm_conf=NODES)
+    assert "slurmctld would forget it and delete the reservations course; it stays" in said
+    host.state("reservations", "No reservations in the system\n")
     assert RECONFIGURED in controls(host, slurm_conf=NODES)
