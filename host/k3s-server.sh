@@ -110,8 +110,8 @@ snapshot_before_upgrade() {
       "k3s etcd-snapshot save, on this server, prints why; the free space: df -h $K3S_DATA_DIR/server/db/snapshots"
 }
 
-# refuse_new_identity: a server with data keeps its name, which is its name in etcd, and its token, which the data
-# in etcd are encrypted with, unless it is to be rotated.
+# refuse_new_identity: a server with data keeps its name, which is its name in etcd, and its tokens, unless they are to be
+# rotated: the data in etcd are encrypted with its own, and K3s would not save another one of agents (forget_passwords).
 refuse_new_identity() {
   local name token
   has_data || return 0
@@ -123,6 +123,10 @@ refuse_new_identity() {
   [[ -z $token || $(password_of "$token") == "$(password_of "$(next_token)")" ]] || rotation_is_due server_token ||
     die "the token is not the one that this cluster was created with; no changes made" \
       "restore the state of the stack (pulumi stack import) with the token in $K3S_CONFIG_DIR/config.yaml of this server"
+  token=$(config_value agent-token <"$K3S_CONFIG_DIR/config.yaml")
+  [[ -z $token || $token == "$(desired_value agent-token)" ]] || tokens_are_due ||
+    die "the agent token is not the one of this cluster; no changes made" \
+      "restore the state of the stack (pulumi stack import) with the agent-token in $K3S_CONFIG_DIR/config.yaml; or raise k3s.rotate.agent_token"
 }
 
 # renew_certificate: an address added to tls-san later (a second load balancer) is missing from the existing

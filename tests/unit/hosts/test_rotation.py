@@ -133,6 +133,12 @@ def test_another_server_takes_the_rotated_token_with_its_restart_and_rotates_non
         (f"token: {OLD}\n", {"ROTATE_SERVER_TOKEN": "1"}, ""),
         (f"token: {OLD}\n", {}, "the token is not the one that this cluster was created with; no changes"),
         ("node-name: other\n", {}, "this server is other in etcd and cannot become worker-1; no changes"),
+        (f"agent-token: {OLD}\ntoken: {NEW}\n", {"ROTATE_AGENT_TOKEN": "1"}, ""),
+        (
+            f"agent-token: {OLD}\ntoken: {NEW}\n",
+            {},
+            "the agent token is not the one of this cluster; no changes",
+        ),
     ],
 )
 def test_a_server_with_data_keeps_its_name_and_token(
