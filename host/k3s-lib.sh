@@ -15,10 +15,24 @@ K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containe
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
 
-# k3s_refuse_other_role UNIT: a host is a server or a worker, never both.
+# k3s_refuse_other_role UNIT: a host is a server or a worker, never both, and keeps the K3s that others may have installed since
+# preflight was there.
 k3s_refuse_other_role() {
   ! systemctl is-active --quiet "$1" ||
     die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh"
+  [[ -s $STATE_DIR/applied.sha256 ]] || grep -qs '^# Written by busbar' "$K3S_UNITS/$UNIT.service" || ! has_k3s_data ||
+    die "this host has a K3s that busbar did not install; no changes made" \
+      "use another host; or remove it with $UNIT-uninstall.sh, which deletes its data, and retry"
+}
+
+# has_k3s_data: whether a K3s has run here, or somebody else has configured one. Empty folders may be mount points that the site has prepared.
+has_k3s_data() {
+  local file
+  for file in "$K3S_DATA_DIR"/{server/db/etcd/member,server/db/state.db,server/token,agent/kubelet.kubeconfig} \
+    "$K3S_CONFIG_DIR/config.yaml" "$K3S_UNITS"/k3s{,-agent}.service; do
+    [[ ! -e $file ]] || grep -qs '^# Written by busbar' "$file" || return 0
+  done
+  return 1
 }
 
 # k3s_download: fetches binary and image archives before anything else on the host changes.

@@ -284,14 +284,4 @@ first_values() {
     END { printf ",\"pod_networks\":[%s],\"etcd_addresses\":{%s}}", networks, members }' <<<"$nodes"
 }
 
-# Whether a K3s has run here, or somebody else has configured one. Empty folders may be mount points that the site has prepared.
-has_k3s_data() {
-  local file
-  for file in "$DATA_DIR"/k3s/{server/db/etcd/member,server/db/state.db,server/token,agent/kubelet.kubeconfig} \
-    "$K3S_CONFIG_DIR/config.yaml" "$K3S_UNITS"/k3s{,-agent}.service; do
-    [[ ! -e $file ]] || grep -qs '^# Written by busbar' "$file" || return 0
-  done
-  return 1
-}
-
 main

@@ -301,3 +301,9 @@ def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str) -> 
     rules = "busbar: worker-1: rules of Kubernetes may remain in iptables; a reboot clears them\n"
     said = rules if fails.startswith("iptables") else ""
     assert (done.returncode, worker.files(), done.stderr) == (0, {}, said)
+
+
+def test_a_k3s_that_others_installed_after_preflight_is_left_alone(bare: Host) -> None:
+    bare.write("etc/systemd/system/k3s-agent.service", "[Service]\n")
+    assert "has a K3s that busbar did not install; no changes made" in refused(bare)
+    assert bare.steps == []
