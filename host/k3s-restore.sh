@@ -12,7 +12,7 @@
 #
 # Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), RESUMED (true: an
 #   earlier restore was not finished, so that the data here may be neither old nor new), SERVERS (URLs of the servers that
-#   run already), NODES (names).
+#   run already), NODES (names; of list: all configured servers).
 # Facts: list {"node","install_id","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
@@ -103,13 +103,16 @@ stored_snapshots() {
 
 # problem: what keeps this server from a restore; nothing if it can take part.
 problem() {
-  local digest
+  local digest others
+  others=$({ etcd_nodes || true; } | awk -v names=" ${NODES,,} " '$2 == "True" && !index(names, " " $1 " ") { print $1 }' | paste -sd ' ')
   if [[ $(owner_field role) != server ]]; then
     printf 'is not marked as a server of busbar (%s/owner)' "$STATE_DIR"
   elif [[ ! -x $K3S || ! -f $K3S_CONFIG_DIR/config.yaml ]]; then
     printf 'has no K3s (%s, %s/config.yaml)' "$K3S" "$K3S_CONFIG_DIR"
   elif grep -F " $DB/etcd " "$MOUNTS" >/dev/null; then
     printf '%s/etcd is a mount point: it cannot be moved aside' "$DB"
+  elif [[ -n $others ]]; then
+    printf 'runs in one etcd with %s, which would keep its data as a second cluster: list it in hosts.servers too' "$others"
   else
     # The install_id is the digest of the first token; the token may have been rotated since.
     digest=$(cat "$STATE_DIR/token-in-etcd" 2>/dev/null || owner_field install_id)

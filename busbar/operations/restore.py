@@ -305,7 +305,7 @@ async def ask(hosts: Hosts, servers: Sequence[Host], path: str = "") -> list[Ser
     """Per server its state, or why there is none. `path`: a file that counts as a snapshot if it exists."""
 
     async def one(server: Host) -> ServerState:
-        values = {"VERB": "list", "SNAPSHOT": path}
+        values = {"VERB": "list", "SNAPSHOT": path, "NODES": " ".join(each.name for each in servers)}
         return ServerState.of(server, await hosts.run(server, SCRIPT, values, seconds=LIST_SECONDS))
 
     return await on_each(servers, one)

@@ -51,7 +51,7 @@ def error(host: Box, call: str, **values: str) -> str:
 
 
 def listed(host: Box, **values: str) -> dict[str, Any]:
-    return facts(host, "list_here", **values)
+    return facts(host, "list_here", **{"NODES": "worker-1", **values})
 
 
 def test_a_stopped_server_lists_its_snapshots(host: Box) -> None:
@@ -96,10 +96,11 @@ def test_only_a_running_k3s_lists_the_bucket(host: Box) -> None:
         ("rm $K3S", "has no K3s"),
         ("sed -i s/abcdef/other/ $K3S_CONFIG_DIR/config.yaml", "the token in"),
         ('echo "/dev/x $DB/etcd ext4 rw 0 0" >$MOUNTS', "is a mount point"),
+        ("etcd_nodes() { printf '%s True\\n' worker-1 server-{2,3}; echo server-4 False; }", "with server-3, "),
     ],
 )
 def test_what_keeps_a_server_from_a_restore_is_named(host: Box, change: str, says: str) -> None:
-    assert says in facts(host, f"{change}; list_here")["problem"]
+    assert says in facts(host, f"{change}; list_here", NODES="worker-1 Server-2")["problem"]
 
 
 def varint(number: int) -> bytes:
