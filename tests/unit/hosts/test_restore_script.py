@@ -96,7 +96,7 @@ def test_only_a_running_k3s_lists_the_bucket(host: Box) -> None:
         ("rm $K3S", "has no K3s"),
         ("sed -i s/abcdef/other/ $K3S_CONFIG_DIR/config.yaml", "the token in"),
         ('echo "/dev/x $DB/etcd ext4 rw 0 0" >$MOUNTS', "is a mount point"),
-        ("etcd_nodes() { printf '%s True\\n' worker-1 server-{2,3}; echo server-4 False; }", "with server-3, "),
+        ("etcd_nodes() { printf '%s True\\n' worker-1 server-{2,3}; echo server-4 False; }", "with server-3"),
     ],
 )
 def test_what_keeps_a_server_from_a_restore_is_named(host: Box, change: str, says: str) -> None:
