@@ -17,7 +17,7 @@ claim_host() {
   if [[ -n $before ]]; then
     [[ $before == "$role" ]] ||
       die "this host is already a $before ($(owner_field owner))" \
-        "remove it from hosts and run an update; then list it as a $role"
+        "remove it from hosts and run an update; then list it as a $role; if it stays: docs/hosts.md, By hand"
     [[ -z ${INSTALL_ID:-} || -z $(owner_field install_id) || $(owner_field install_id) == "$INSTALL_ID" ]] ||
       die "this host belongs to another cluster ($(owner_field owner))" \
         "remove it there; if the state of that stack is lost: docs/hosts.md, By hand"

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from busbar import versions
-from busbar.finding import STACK, Finding, Fix, error, of_host, warning
+from busbar.finding import Finding, Fix, error, of_host, warning
 from busbar.hosts import supported_os
 from busbar.hosts.inventory import Host
 from busbar.preflight.hardware_checks import check_hardware, pci_text, port_facts
@@ -168,8 +168,8 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     foreign = active - {*report.managed}
     for role, unit in (("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")):
         if role != host.role and unit in report.managed:
-            again = Fix("keep that role; or take it out of hosts", ("up", STACK), ", then list it again")
-            yield error(f"busbar has installed it in another role ({unit})", again)
+            what, docs = f"busbar has installed it in another role ({unit})", ("docs", "hosts", "'By hand'")
+            yield error(what, Fix("keep that role; or take it out, update, list it again; if it stays", docs))
     if host.role == "lb":
         if {"k3s", "k3s-agent"} & foreign:
             what = "is a K3s node, which uses the API port that HAProxy needs"
