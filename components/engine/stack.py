@@ -59,7 +59,7 @@ def load_listed(
 
 def _read_output(given: HostsFrom) -> Any:
     """The output of the other stack, which is known in a preview too. Raises ConfigError."""
-    found = _ask("readStackOutputs", {"name": given.stack}, f"the outputs of stack {given.stack}")
+    found = ask_engine("readStackOutputs", {"name": given.stack}, f"the outputs of stack {given.stack}")
     outputs, where, shown = found["outputs"], ("hosts_from", "output"), repr(given.output)
     if given.output not in outputs:
         has = f"it has: {listed(sorted(outputs), _SHOWN) or 'none'}"
@@ -76,7 +76,7 @@ def _read_output(given: HostsFrom) -> Any:
 def _former_hosts() -> dict[str, Mapping[str, Any]]:
     """The hosts that the state of this stack has, by name: each has a resource that removes it."""
     stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-    found = _ask("readStackResourceOutputs", {"stackName": stack}, "the state of this stack")
+    found = ask_engine("readStackResourceOutputs", {"stackName": stack}, "the state of this stack")
     specs = (
         json.loads(each["outputs"]["stdin"])
         for urn, each in found["outputs"].items()
@@ -103,7 +103,7 @@ def _refuse_lost(given: HostsFrom, gone: Mapping[str, Mapping[str, Any]]) -> Non
         raise ConfigError(problems)
 
 
-def _ask(function: str, arguments: Mapping[str, Any], what: str) -> Any:
+def ask_engine(function: str, arguments: Mapping[str, Any], what: str) -> Any:
     """The answer of the engine. Raises ConfigError.
 
     Meanwhile the engine writes the state of this stack. A file that it writes in a backend of files has a

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pulumi.runtime.settings import register_package
 from pydantic import Field, ValidationError
 
+from busbar.components.engine.stack import ask_engine
 from busbar.config.cluster import Place
 from busbar.config.findings import finding
 from busbar.config.stackfile import host_list
@@ -49,7 +50,7 @@ class Machines(ConfigModel):
 async def choose_network(config: Machines, package: Awaitable[str]) -> str:
     """The InfiniBand network with room for the machines that this stack does not have yet."""
     own = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-    outputs = pulumi.runtime.invoke("pulumi:pulumi:readStackOutputs", {"name": own}).value["outputs"]
+    outputs = ask_engine("readStackOutputs", {"name": own}, "the outputs of this stack")["outputs"]
     made = [host for host in outputs.get("hosts", {}).get("hosts", []) if host["role"] == "worker"]
     slices, chosen = SLICES * (config.gpu_count - len(made)), config.ib_network or outputs.get("ib_network")
     answer = await pulumi.runtime.invoke_async(IB_NETWORKS, {}, package_ref=package)
