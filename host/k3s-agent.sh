@@ -33,7 +33,7 @@ remove_agent() {
 
 install_agent() {
   local address
-  k3s_refuse_other_role k3s
+  k3s_refuse_conflicts k3s
   address=$(k3s_node_address)
   await_jobs_of_former_name
   claim_host worker

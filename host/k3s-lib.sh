@@ -15,8 +15,8 @@ K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containe
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
 
-# k3s_refuse_other_role UNIT: a host is a server or a worker, never both, and a K3s that others installed after preflight stays.
-k3s_refuse_other_role() {
+# k3s_refuse_conflicts UNIT: a host is a server or a worker, never both; a K3s that others installed after preflight stays.
+k3s_refuse_conflicts() {
   ! systemctl is-active --quiet "$1" ||
     die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh"
   [[ -s $STATE_DIR/applied.sha256 ]] || grep -qs '^# Written by busbar' "$K3S_UNITS/$UNIT.service" || ! has_k3s_data ||

@@ -28,7 +28,7 @@ main() {
 
 install_server() {
   local membership address
-  k3s_refuse_other_role k3s-agent
+  k3s_refuse_conflicts k3s-agent
   [[ ! -e $STATE_DIR/restoring ]] ||
     die "an earlier restore of etcd is not finished on this host; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
   refuse_new_identity

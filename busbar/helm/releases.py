@@ -200,7 +200,7 @@ Expected = Collection[tuple[str, str | None, int | None]]
 
 
 def ask(kubeconfig: str, expected: Expected) -> list[str]:
-    """What is not on the cluster, or not at this revision, each as a sentence with its fix.
+    """Name all that is not on the cluster, or not at its revision, each in a sentence with its fix.
 
     Raises ApiError or TimedOut without an answer after 20 s, and ValueError for an unusable kubeconfig.
     """
@@ -211,13 +211,14 @@ def missing(api: Api, expected: Expected) -> list[str]:
     """The answer of `ask`, with one request per release, and per namespace without one. Raises ApiError."""
     releases = sorted((space, name, revision) for space, name, revision in expected if name)
     others = {space for space, *_ in expected} - {space for space, *_ in releases}
-    gone, changed = [f"namespace {space}" for space in sorted(others) if not _exists(api, space)], list[str]()
+    gone = [f"namespace {space}" for space in sorted(others) if not _exists(api, space)]
+    changed: list[str] = []
     for space, name, revision in releases:
         records, what = deployed(api, space, name), f"Helm release {space}/{name}"
         if not records:
             gone.append(what)
         elif revision and (now := _revision(records[-1])) != revision:
-            # Of a restored snapshot there is none to go back to.
+            # A restored snapshot has an older revision, and Helm has no later one to go back to.
             back = f"helm rollback {name} {revision:g} -n {space}, then" if now > revision else ""
             what += f" is at revision {now}, expected {revision:g}: this stack has not installed it"
             changed.append(with_fix(what, Fix(back, ("up", STACK, "--refresh"))))

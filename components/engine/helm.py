@@ -185,8 +185,7 @@ class HelmOperator(pulumi.ComponentResource):
                 description=files_digest(chart),
                 create_namespace=False,
                 skip_await=not await_ready,
-                # The upgrade replaces CRDs in a hook; a check against the old CRDs would refuse the new
-                # objects.
+                # An upgrade replaces CRDs in a hook; checked against the old ones, new objects are refused.
                 disable_openapi_validation=True,
             ),
             opts=pulumi.ResourceOptions(

@@ -22,7 +22,7 @@ REMOVING=()
 PARTITIONS=()
 # Limits of a partition that busbar does not write, with Slurm's defaults.
 LIMITS=(AllowGroups=ALL AllowAccounts=ALL DenyAccounts= AllowQos=ALL DenyQos= AllocNodes=ALL QoS=N/A MaxNodes=UNLIMITED RootOnly=NO ReqResv=NO)
-# Those that slurmctld has, and the new slurm.conf has not.
+# The partitions that slurmctld has and the new slurm.conf lacks.
 LOST=()
 
 main() {
@@ -44,7 +44,7 @@ install_controller() {
   check_config
   slurm_folders "$STATE_SAVE"
   apply_home
-  local file texts=()
+  local file index texts=()
   start_to_ask
   for file in "${CONFIG_FILES[@]}"; do FORMER+=("$(cat "$file" 2>/dev/null || true)"); done
   read_partitions
@@ -54,7 +54,7 @@ install_controller() {
   for file in "${CONFIG_FILES[@]:1}"; do texts+=("$(payload "$(basename "$file" .conf)_conf")"); done
   refuse_lost_partitions "$(for file in "${texts[@]}"; do [[ -z $file ]] || printf '%s\n' "$file"; done | sha256sum)"
   write_key
-  for file in "${!texts[@]}"; do write_config "${CONFIG_FILES[$file]}" "${texts[$file]}"; done
+  for index in "${!texts[@]}"; do write_config "${CONFIG_FILES[$index]}" "${texts[$index]}"; done
   load
   poll "$PING_DEADLINE" answers ||
     die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"

@@ -111,7 +111,7 @@ def compare(slurm: Slurm, known: Nodes) -> Iterator[Finding]:
 
 
 def _is_set_down(found: Mapping[str, str]) -> bool:
-    """Whether somebody has set it down, which host/member.sh leaves so. Its slurmd responds."""
+    """Return whether a person has set the node down; its slurmd responds, and host/member.sh leaves it so."""
     by_slurm = found["by"] in (SLURMCTLD, "slurm")
     return found["state"].lower() == "down" and bool(found["reason"]) and not by_slurm
 

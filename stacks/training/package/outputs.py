@@ -88,15 +88,16 @@ def build_outputs(
         training_reasons=[
             f"pool {pool}: {reason}" if several else reason for pool in reasons for reason in reasons[pool]
         ],
-        training={
-            pool: {key: each[key] for key in FIELDS if each.get(key) is not None}
-            for pool, result in results.items()
-            # Parts that were simulated when the fabric was measured are simulated now.
-            for each in [{**result, _SIMULATED: targets[pool].result.simulated}]
-        },
+        training={pool: _exported(result, targets[pool]) for pool, result in results.items()},
         storage=described(training.storage, training.namespace, claim),
         **installed,
     ).model_dump()
+
+
+def _exported(result: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    # Parts that were simulated when the fabric was measured are simulated now.
+    values = {**result, _SIMULATED: target.result.simulated}
+    return {key: values[key] for key in FIELDS if values.get(key) is not None}
 
 
 def _reasons(result: Mapping[str, Any] | None, enabled: bool) -> list[str]:

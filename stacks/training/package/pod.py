@@ -18,7 +18,7 @@ TORCHRUN_ENV: Mapping[str, str] = {
     # Otherwise, since torch 2.4, all starts of the ranks share one store and may find the addresses of ranks
     # that have ended (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py): seen with gloo, whose
     # connectFullMesh then failed.
-    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
 }
 
 _INTERFACE_CHECK = """\

@@ -112,9 +112,7 @@ def test_a_worker_with_jobs_gets_no_other_name(
     box: Box, name: str, running: str, pods: str, status: int
 ) -> None:
     box.write("etc/config.yaml", "node-name: worker-1\n")
-    others = (
-        "k3s_refuse_other_role k3s_node_address record_preexisting_files k3s_download restart_after_drift"
-    )
+    others = "k3s_refuse_conflicts k3s_node_address record_preexisting_files k3s_download restart_after_drift"
     others += " systemctl with_rotations k3s_record_machine record_applied_hash k3s_version"
     install = "".join(f"{part}() {{ :; }}; " for part in others.split()) + "install_agent"
     done = restarted(box, pods, install, NODE_NAME=name, RUNNING_JOBS=running)

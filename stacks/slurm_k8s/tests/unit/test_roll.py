@@ -47,7 +47,7 @@ def revision(name: str, image: str, *nodes: str) -> JsonObject:
 
 
 def of_nodeset(uid: str, revision: str) -> JsonObject:
-    """What the operator writes into the metadata of a pod."""
+    """Return the metadata of a pod as the operator writes it."""
     return {"uid": uid, "labels": {HASH: revision}, "ownerReferences": [{"name": NODESET}]}
 
 
