@@ -74,10 +74,12 @@ def test_busbar_drain(lab: Lab, slurm: Slurm) -> None:
 def test_a_drain_that_is_given_up_leaves_the_node_idle(lab: Lab, slurm: Slurm) -> None:
     job = slurm.young_job(slurm.on()["worker-2"], seconds=60)
     with running(lab, *BUSBAR, "drain", "dev", "worker-2", "--reason", "fan 4") as drain:
-        until(lambda: "busbar: fan 4" in slurm.reasons, 30, "the reason is in Slurm")
-        drain.terminate()
-        drain.communicate(timeout=60)
-    done = lab.run(*BUSBAR, "uncordon", "dev", "worker-2")
+        try:
+            until(lambda: "busbar: fan 4" in slurm.reasons, 50, "the reason is in Slurm")
+        finally:
+            drain.terminate()
+            drain.communicate(timeout=60)
+            done = lab.run(*BUSBAR, "uncordon", "dev", "worker-2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "fan 4" not in slurm.reasons
     until(lambda: slurm.has_ended_well(job), 90, "the job has completed")
