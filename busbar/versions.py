@@ -84,7 +84,7 @@ DEFAULTS: Final = (
     Default("archive", "K3s's own images", K3S),
     Default("chart", "gpu-operator", GPU_OPERATOR, "v26.7.0", _OPERATORS_RAN),
     Default("chart", "network-operator", NETWORK_OPERATOR, "26.7.0-rc.2", _OPERATORS_RAN),
-    Default("image", *split(MPI_OPERATOR_IMAGE), "0.8.2", "built from its Go module, in the lab, 2026-11-29"),
+    Default("image", *split(MPI_OPERATOR_IMAGE), "0.8.0", "built from its Go module, in the lab, 2026-11-30"),
     Default("image", *split(NCCL_TESTS_IMAGE)),
     Default("package", "haproxy", "", "", "that of Debian 12, in the lab, 2026-11-29"),
     Default("package", "keepalived", "", "", "that of Debian 12, in the lab, 2026-11-25"),

@@ -17,7 +17,7 @@ require (
 	github.com/fluxcd/pkg/ssa v0.66.0
 	github.com/go-git/go-billy/v5 v5.6.1
 	github.com/klauspost/compress v1.18.7
-	github.com/kubeflow/mpi-operator v0.8.2
+	github.com/kubeflow/mpi-operator v0.8.0
 	github.com/pulumi/pulumi-kubernetes/provider/v4 v4.0.0-20260115033456-f47bc2d6f199
 	github.com/pulumi/pulumi-kubernetes/sdk/v4 v4.24.0
 	github.com/pulumi/pulumi/pkg/v3 v3.259.0

@@ -34,7 +34,7 @@ DEFAULTS: Final = (
     Default("image", *split(TORCH_IMAGE), "2.11 of pytorch.org", "by hand on one H200, 2026-11-27"),
     Default("image", *split(DEEPSPEED_IMAGE), "0.16.9", "DeepSpeed itself, in the lab, 2026-11-22"),
     Default("chart", "rke2-multus", MULTUS, "Multus 4.3.0", "its module, on K3s v1.34.3, 2026-11-24"),
-    Default("chart", "training-operator", TRAINING_OPERATOR),
+    Default("chart", "training-operator", TRAINING_OPERATOR, "1.9.4", "in the lab, 2026-11-29"),
     Default("image", *split(TRAINING_OPERATOR_IMAGE), "v1-93c5489", _FROM_MODULE),
     Default("image", *split(INIT_IMAGE)),
 )
