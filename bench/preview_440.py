@@ -106,17 +106,13 @@ class Bench:
 
     def bare(self, count: int) -> Preview:
         """A program of `count` Commands."""
-        project = self.project(f"bare-{count}")
-        (project / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
-        return self.preview("bare program", project, f"bare-{count}", {})
-
-    def project(self, name: str, **settings: str) -> Path:
-        """The folder of a project with this name and Python as here; `settings` go into its Pulumi.yaml."""
+        name = f"bare-{count}"
         project = self._folder / name
         project.mkdir(exist_ok=True)
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": name, "runtime": runtime, **settings}))
-        return project
+        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": name, "runtime": runtime}))
+        (project / "__main__.py").write_text(BARE_PROGRAM.format(count=count))
+        return self.preview("bare program", project, f"bare-{count}", {})
 
     def preview(self, what: str, project: Path, stack: str, config: Mapping[str, Any]) -> Preview:
         """What a preview of `stack` with this configuration takes; `project` is a folder of its own."""
