@@ -22,7 +22,7 @@ import yaml
 
 from lab.hosts import keys, nspawn
 from lab.topology import find
-from tests.support.lab import PROJECT, UP_SECONDS, Lab, eventually, gpu_holder, read_until
+from tests.support.lab import PROJECT, UP_SECONDS, Lab, read_until
 from tests.support.own_stack import STACK_FILE, OwnStack
 
 pytestmark = pytest.mark.drill
@@ -323,63 +323,20 @@ def test_an_interrupted_diagnosis_continues_in_the_stage_that_it_was_in(site: Si
     assert len(names) == len({*names}), "no group ran twice"
 
 
-@pytest.fixture
-def pod_on_worker_2(site: Site) -> Iterator[Callable[[str, int], None]]:
-    """Starts a pod with some GPUs of worker-2, which ends when its host has the file /run/drill-NAME."""
-    made: list[str] = []
-
-    def make(name: str, gpus: int) -> None:
-        made.append(name)
-        pod = gpu_holder("worker-2", name=name)
-        pod["spec"] |= {"restartPolicy": "Never", "volumes": [{"name": "run", "hostPath": {"path": "/run"}}]}
-        pod["spec"]["containers"][0] |= {
-            "command": ["sh", "-c", f"until [ -e /host/drill-{name} ]; do sleep 1; done"],
-            "resources": {"limits": {"nvidia.com/gpu": gpus}},
-            "volumeMounts": [{"name": "run", "mountPath": "/host", "readOnly": True}],
-        }
-        site.lab.apply(pod)
-
-    yield make
-    site.lab.kubectl(f"delete pod --ignore-not-found {' '.join(made)}")
-    site.lab.ssh("worker-2", "rm -f /run/drill-*")
-
-
 def test_a_worker_that_is_named_goes_into_quarantine_and_comes_back_after_three_partners_found_it_good(
-    site: Site, pod_on_worker_2: Callable[[str, int], None]
+    site: Site,
 ) -> None:
-    lab = site.lab
     # The gate of the updates would miss that NCCL names them.
     site.stack.configure(lambda cluster: cluster["validation"].pop("hcas"))
-
-    def is_in(name: str, phase: str) -> Callable[[], bool]:
-        return lambda: lab.kubectl(f"get pod {name} -o jsonpath='{{.status.phase}}'").strip() == phase
-
-    lab.kubectl("taint node worker-2 site=drill:PreferNoSchedule")
-    try:
-        with slow_link(lab, "worker-2"):
-            code, found = site.diagnose("--quarantine")
-            assert (code, named(found)) == (1, {("node", ("worker-2",), None)})
-            assert site.quarantined == ["worker-2"]
-            pod_on_worker_2("running", 1)
-            eventually(is_in("running", "Running"), 60, "a pod runs on worker-2")
-            site.stack.up()
-            # With a GPU it would keep the measurement after its release waiting.
-            pod_on_worker_2("new", 0)
-            untolerated = "untolerated taint(s)"
-            eventually(lambda: untolerated in lab.kubectl("describe pod new"), 60, "the scheduler says why")
-            assert is_in("running", "Running")()
-            lab.ssh("worker-2", "touch /run/drill-running")
-            eventually(is_in("running", "Succeeded"), 60, "the job ends where it was")
-            assert is_in("new", "Pending")()
-            code, _ = site.diagnose("--release")
-            assert (code, site.quarantined) == (1, ["worker-2"]), "it is still slow"
-        code, found = site.diagnose("--release")
-        assert (code, site.quarantined) == (0, [])
-        partners = {node for each in found["results"] if each["stage"] == "B" for node in each["nodes"]}
-        assert partners == {*WORKERS}
+    with slow_link(site.lab, "worker-2"):
+        code, found = site.diagnose("--quarantine")
+        assert (code, named(found)) == (1, {("node", ("worker-2",), None)})
+        assert site.quarantined == ["worker-2"]
         site.stack.up()
-        eventually(is_in("new", "Running"), 60, "the pod starts after the quarantine")
-        taints = lab.kubectl("get node worker-2 -o jsonpath='{.spec.taints[*].key}'").split()
-        assert taints == ["site"], "the taint of somebody else stays"
-    finally:
-        lab.kubectl("taint node worker-2 site-")
+        code, _ = site.diagnose("--release")
+        assert (code, site.quarantined) == (1, ["worker-2"]), "it is still slow"
+    code, found = site.diagnose("--release")
+    assert (code, site.quarantined) == (0, [])
+    partners = {node for each in found["results"] if each["stage"] == "B" for node in each["nodes"]}
+    assert partners == {*WORKERS}
+    site.stack.up()

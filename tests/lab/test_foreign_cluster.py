@@ -7,7 +7,6 @@ Security's level `restricted`, as a strict site does. Nodes, devices and the MPI
 from __future__ import annotations
 
 import base64
-import json
 import re
 import shlex
 import signal
@@ -22,7 +21,7 @@ import pytest
 import yaml
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually, gpu_holder, read_until
+from tests.support.lab import PROJECT, SERVERS, Lab, eventually, read_until
 
 pytestmark = pytest.mark.drill
 
@@ -130,13 +129,6 @@ def test_the_measurement_passes_and_leaves_nothing_but_its_report(stranger: Stra
     assert (stranger.kept / "report.html").exists()
     assert stranger.left == []
     assert stranger.lab.uids("namespaces") == before
-
-
-def test_a_fabric_below_the_expectation_ends_with_1(stranger: Stranger) -> None:
-    done = stranger.run("--expected-busbw", "400", "--json")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["verdict"] == "fail"
-    assert stranger.left == []
 
 
 def test_a_namespace_of_the_site_that_does_not_admit_the_pods_is_refused_with_its_policy(
@@ -306,30 +298,6 @@ def test_a_refused_deletion_leaves_a_run_that_its_command_removes_later(limited:
 
     eventually(cleaned, 60, "the run can be removed")
     eventually(lambda: limited.stranger.left == [], 60, "nothing is left")
-
-
-def test_gpus_that_a_pod_holds_are_named_with_it(stranger: Stranger) -> None:
-    stranger.lab.apply(gpu_holder("worker-1", name="holder", namespace="bench"))
-    try:
-        ready = "wait -n bench --for=condition=Ready pod/holder --timeout=60s"
-        stranger.lab.kubectl(ready)
-        done = stranger.run()
-        assert done.returncode == 2
-        assert "worker-1: 1 of 2 nvidia.com/gpu are free, held by bench/holder (1)" in done.stderr
-        assert stranger.left == []
-    finally:
-        stranger.lab.kubectl("-n bench delete pod holder")
-
-
-def test_the_first_line_says_what_is_read_before_the_cluster_has_answered(stranger: Stranger) -> None:
-    began = time.monotonic()
-    process = stranger.start()
-    first = read_until(process.stderr, "\n")
-    print(f"first line after {time.monotonic() - began:.1f} s, to be below 3 s on an idle machine")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PODS_SECONDS)
-    assert first == f"reading {KUBECONFIG}\n"
-    assert stranger.left == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -283,20 +282,6 @@ def rolling_out(lab: Lab, version: str, quarantine: str | None = None) -> str:
     done = lab.up("--config-file", str(lab.config_with(change)))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-@pytest.mark.usefixtures("restored", "broken_worker")
-def test_a_broken_worker_that_was_drained_delays_no_update_and_is_named(site: Lab) -> None:
-    words = (sys.executable, "-m", "busbar")
-    drained = site.run(*words, "drain", "dev", "worker-2", "--reason", "drill: fan")
-    assert drained.returncode == 0, drained.stderr
-    try:
-        said = rolling_out(site, "drained")
-    finally:
-        site.ssh("worker-2", "echo 2 > /usr/local/lib/busbar-lab/gpus")
-        back = site.run(*words, "uncordon", "dev", "worker-2")
-    assert back.returncode == 0, back.stderr
-    assert names_the_broken_worker(said), said
 
 
 @pytest.mark.usefixtures("restored", "broken_worker")

@@ -33,7 +33,7 @@ class Site:
         print(done.stdout, done.stderr)
         return done
 
-    def start_idle(self, stack: str = "dev") -> subprocess.Popen[str]:
+    def start_idle(self, stack: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "busbar", "measure", stack, "--idle"],
             env=self.lab.environment, cwd=PROJECT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -131,16 +131,3 @@ def test_a_job_of_a_user_ends_an_idle_run_which_leaves_no_verdict(site: Site, lo
     assert "the measurement made room for other pods" in rest
     assert "fail: " not in rest, "its verdict is not told"
     assert len(site.runs()) == before
-
-
-def test_what_a_killed_process_leaves_is_removed_by_clean(site: Site) -> None:
-    process = site.start_idle()
-    read_until(process.stderr, "following the log of")
-    process.kill()
-    process.communicate(timeout=10)
-    assert any("priorityclass" in each for each in site.left)
-    kubeconfig = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
-    kept = site.busbar("nccl", "clean", "--kubeconfig", kubeconfig)
-    assert kept.returncode == 1
-    fix = kept.stderr.rpartition("Fix: busbar ")[2].split()
-    assert site.busbar(*fix).returncode == 0

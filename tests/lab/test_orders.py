@@ -137,18 +137,6 @@ def test_a_server_whose_machine_has_another_address_is_refused_before_anything_i
     assert lab.voters() == set(SERVERS)
 
 
-def test_a_renamed_pool_keeps_its_workers(lab: Lab, changed: Change) -> None:
-    before = lab.uids("nodes"), lab.last_start("worker-1")
-
-    def rename(cluster: dict[str, Any]) -> None:
-        cluster["pools"] = {"renamed": cluster["pools"].pop("lab")}
-
-    changed(rename)
-    assert before == (lab.uids("nodes"), lab.last_start("worker-1"))
-    pools = json.loads(json.loads(lab.outputs()["details"]))["pools"]
-    assert {name: each["workers"] for name, each in pools.items()} == {"renamed": ["worker-1", "worker-2"]}
-
-
 def test_an_update_completes_what_a_targeted_destroy_has_removed(lab: Lab) -> None:
     done = lab.pulumi("stack", "export", "--stack", "dev")
     urns = [each["urn"] for each in json.loads(done.stdout)["deployment"]["resources"]]
@@ -215,19 +203,6 @@ def test_hosts_that_were_all_installed_anew_are_a_cluster_again_by_the_printed_c
     # The verdict of the lost cluster says nothing about this one.
     measured_at = ClusterOutputs.from_dict(lab.outputs()).nccl["lab"].measured_at
     assert measured_at and measured_at > began
-
-
-def test_an_update_whose_terminal_is_gone_is_completed_by_the_next_one(lab: Lab, stack: OwnStack) -> None:
-    stack.configure(lambda cluster: cluster["pools"]["lab"].update(labels={"drill": "2"}))
-    update = stack.start_up()
-    try:
-        eventually(lambda: "preflight" in update.printed, 120, "the update has begun")
-        update.hang_up()
-        eventually(lambda: not update.living(), RECOVERY_SECONDS, "nothing of it runs")
-    finally:
-        update.kill()
-        print(update.printed)
-    stack.up()
 
 
 def test_a_member_that_somebody_has_removed_from_etcd_comes_back_with_its_data_aside(lab: Lab) -> None:

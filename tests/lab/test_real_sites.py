@@ -69,14 +69,10 @@ def test_the_package_lists_are_updated_once_another_apt_gives_up_its_locks(lab: 
 
 @pytest.fixture
 def worker(lab: Lab) -> Iterator[str]:
-    """A worker whose agent a test may break; afterwards it runs with its configuration and its password."""
+    """A worker whose agent a test may break; afterwards it runs with its configuration."""
     host = "worker-2"
     yield host
-    lab.ssh(
-        host,
-        f"rm -f {DROP_IN}; test ! -e /root/password || mv /root/password /etc/rancher/node/password;"
-        " systemctl restart k3s-agent",
-    )
+    lab.ssh(host, f"rm -f {DROP_IN}; systemctl restart k3s-agent")
     eventually(lambda: _node(lab, host)["conditions"]["Ready"] == "True", 120, f"{host} is Ready again")
 
 
@@ -93,45 +89,6 @@ def test_pod_traffic_over_the_interface_of_the_default_route_does_not_arrive(lab
     address = lab.ssh(worker, f"ip -4 -o addr show {MANAGEMENT_INTERFACE}").split()[3].partition("/")[0]
     eventually(lambda: _node(lab, worker)["annotations"][PUBLIC_IP] == address, 60, f"{worker} at {address}")
     eventually(lambda: lab.ssh("server-1", ping).strip() == "lost", 60, f"pods of {worker} are out of reach")
-
-
-@pytest.mark.drill
-def test_another_machine_under_a_workers_name_is_refused_until_its_password_is_deleted(
-    lab: Lab, worker: str
-) -> None:
-    since = _now(lab, worker)
-    lab.ssh(worker, "mv /etc/rancher/node/password /root/password; systemctl --no-block restart k3s-agent")
-    eventually(
-        lambda: "Node password rejected, duplicate hostname" in _journal(lab, worker, "k3s-agent", since),
-        60,
-        "K3s refuses the machine",
-    )
-    lab.ssh(worker, "rm /root/password")  # it stays the new machine
-    lab.kubectl(f"-n kube-system delete secret {worker}.node-password.k3s")
-    active = "systemctl is-active k3s-agent || true"
-    eventually(lambda: lab.ssh(worker, active).strip() == "active", 60, "the machine is let in")
-
-
-@pytest.mark.drill
-def test_a_server_without_its_data_is_refused_under_its_name_until_its_node_is_deleted(lab: Lab) -> None:
-    since = _now(lab, "server-3")
-    etcd = "/var/lib/rancher/k3s/server/db/etcd"
-    lab.ssh("server-3", f"systemctl stop k3s && rm -rf {etcd} && systemctl start --no-block k3s")
-    eventually(
-        lambda: "duplicate node name found, please use" in _journal(lab, "server-3", "k3s", since),
-        60,
-        "K3s refuses the server",
-    )
-    lab.kubectl("delete node server-3")
-    eventually(
-        lambda: (
-            _node(lab, "server-3")["conditions"].get("EtcdIsVoter") == "True"
-            if "server-3" in lab.kubectl("get nodes -o name")
-            else False
-        ),
-        180,
-        "server-3 is a voter again",
-    )
 
 
 @pytest.mark.drill

@@ -245,17 +245,3 @@ def test_a_drain_that_was_killed_is_finished_by_the_next_update_and_no_worker_st
     assert cordoned() == []
     assert all(lab.last_start(worker) > start for worker, start in zip(WORKERS, before, strict=True))
     assert stack.busbar("verify", "dev").returncode == 0
-
-
-def test_workers_restart_one_after_the_other_and_pause(lab: Lab, changed: Change) -> None:
-    pause = 10
-    before = [lab.last_start(worker) for worker in WORKERS]
-
-    def one_at_a_time(cluster: dict[str, Any]) -> None:
-        cluster["k3s"] |= {"agent_args": {"kubelet-arg": ["max-pods=109"]}}
-        cluster["pools"]["lab"] |= {"max_unavailable": 1, "pause_seconds": pause}
-
-    changed(one_at_a_time)
-    first, second = sorted(lab.last_start(worker) for worker in WORKERS)
-    assert max(max(before)) < first[0] < second[0]
-    assert second[0] - first[1] >= pause * 1e6

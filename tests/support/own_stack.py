@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -107,10 +106,6 @@ class RunningUpdate:
             return False
         assert code == 0, self.printed
         return True
-
-    def hang_up(self) -> None:
-        """Tell all of it that its terminal is gone, as the kernel does."""
-        os.killpg(self._process.pid, signal.SIGHUP)
 
     def kill(self) -> None:
         """End all of it at once, as if its machine lost power: nothing of it can still note anything."""

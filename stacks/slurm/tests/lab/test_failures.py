@@ -114,22 +114,6 @@ def test_jobs_that_end_while_slurmdbd_is_down_are_all_in_sacct_afterwards(site: 
     print(f"{len(numbers)} jobs, all in sacct {time.monotonic() - started:.0f} s after the start of slurmdbd")
 
 
-def test_another_key_on_a_host_is_named(site: Site) -> None:
-    key = "/etc/slurm/slurm.key"
-    site.wait_idle()
-    site.lab.ssh("compute-2", f"cp -p {key} /root/kept && head -c 1024 /dev/urandom > {key}")
-    try:
-        site.lab.ssh("compute-2", "timeout 60 systemctl restart slurmd || true")
-        began = time.monotonic()
-        code, text = site.busbar("measure", "dev")
-        took = time.monotonic() - began
-    finally:
-        site.lab.ssh("compute-2", f"cp -p /root/kept {key} && rm /root/kept && systemctl restart slurmd")
-    assert code == 2 and "compute-2" in text, text
-    assert took < NAMED_SECONDS, text
-    site.wait_idle()
-
-
 def test_a_host_that_is_off_stops_neither_its_quarantine_nor_the_preflight_of_a_measurement(
     site: Site,
 ) -> None:
