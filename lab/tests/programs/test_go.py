@@ -1,4 +1,4 @@
-"""The tests of the lab's Go code, in Go: the simulator of device plugins, the replacements of K3s and NFS."""
+"""The tests of the lab's Go code, in Go: the simulator of the operators, the replacements of K3s and NFS."""
 
 from __future__ import annotations
 

@@ -39,7 +39,6 @@ type election struct {
 	collection string // of the leases of the operator's namespace
 	name       string
 	identity   string
-	now        func() time.Time
 
 	seen    leaseSpec // the last lease of another pod, and since when it is unchanged
 	seenAt  time.Time
@@ -49,13 +48,13 @@ type election struct {
 func newElection(client *cluster.Client, namespace, name, pod string) *election {
 	return &election{
 		client: client, collection: "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases", name: name,
-		identity: pod + "_" + rand.Text(), now: time.Now,
+		identity: pod + "_" + rand.Text(),
 	}
 }
 
 // leads acquires or renews the lease where that is due, and returns whether this pod holds it.
 func (e *election) leads(ctx context.Context) (bool, error) {
-	now := e.now()
+	now := time.Now()
 	if now.Sub(e.renewed) < renewEvery {
 		return true, nil
 	}

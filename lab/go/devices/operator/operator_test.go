@@ -12,28 +12,24 @@ import (
 	"busbar/lab/devices/cluster"
 )
 
-// api is as much of an API server as the operator talks to: policies of one kind, DaemonSets by name, and one Lease.
+// api is as much of an API server as the operator talks to: policies of one kind, and DaemonSets by name.
 type api struct {
 	t          *testing.T
 	policy     map[string]any
 	daemonSets map[string]map[string]any
-	lease      map[string]any
 	nodes      map[string]map[string]any // their labels
-	applied    int
 }
 
 func (a *api) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
 	body, _ := io.ReadAll(request.Body)
 	_, name, isDaemonSet := strings.Cut(request.URL.Path, "/daemonsets/")
 	_, node, isNode := strings.Cut(request.URL.Path, "/nodes/")
-	isLease := strings.Contains(request.URL.Path, "/leases")
 	switch {
 	case isDaemonSet && request.Method == http.MethodPatch:
-		a.applied++
 		a.daemonSets[name] = decode(a.t, body)
 	case isDaemonSet && request.Method == http.MethodDelete:
 		delete(a.daemonSets, name)
-	case isDaemonSet && a.daemonSets[name] == nil, isLease && request.Method == http.MethodGet && a.lease == nil:
+	case isDaemonSet && a.daemonSets[name] == nil:
 		http.NotFound(answer, request)
 	case isDaemonSet:
 		_ = json.NewEncoder(answer).Encode(a.daemonSets[name])
@@ -47,10 +43,6 @@ func (a *api) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
 			items = append(items, map[string]any{"metadata": map[string]any{"name": name, "labels": labels}})
 		}
 		_ = json.NewEncoder(answer).Encode(map[string]any{"items": items})
-	case isLease && request.Method == http.MethodGet:
-		_ = json.NewEncoder(answer).Encode(a.lease)
-	case isLease:
-		a.lease = decode(a.t, body)
 	case request.Method == http.MethodPatch:
 		a.policy["status"] = decode(a.t, body)["status"]
 	default:
@@ -85,17 +77,6 @@ func (a *api) state() string {
 
 func start(t *testing.T, kind, name, spec string) (*api, func()) {
 	t.Helper()
-	fake, options := serve(t, kind, name, spec)
-	return fake, func() {
-		t.Helper()
-		if err := reconcile(t.Context(), options); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func serve(t *testing.T, kind, name, spec string) (*api, Options) {
-	t.Helper()
 	fake := &api{
 		t: t, daemonSets: map[string]map[string]any{},
 		policy: map[string]any{"metadata": map[string]any{"name": name, "uid": "1"}, "spec": decode(t, []byte(spec))},
@@ -110,62 +91,20 @@ func serve(t *testing.T, kind, name, spec string) (*api, Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake, Options{
+	options := Options{
 		Client: &cluster.Client{Server: server.URL, HTTP: server.Client(), Token: func() (string, error) { return "t", nil }},
 		Policy: policy, Namespace: "operators", Image: "devices:1",
+	}
+	return fake, func() {
+		t.Helper()
+		if err := reconcile(t.Context(), options); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
 const hostdev = `{"sriovDevicePlugin": {"config":
 	"{\"resourceList\":[{\"resourcePrefix\":\"nvidia.com\",\"resourceName\":\"hostdev\"}]}"}}`
-
-func TestAPolicyIsReadyWhenItsPluginsRunAndNotBefore(t *testing.T) {
-	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
-	look()
-	if fake.state() != "notReady" || len(fake.daemonSets) == 0 {
-		t.Fatalf("at first: %v", fake.policy["status"])
-	}
-	fake.available(1, 2)
-	look()
-	if fake.state() != "notReady" {
-		t.Fatalf("one of two: %v", fake.policy["status"])
-	}
-	fake.available(2, 2)
-	look()
-	if fake.state() != "ready" {
-		t.Fatalf("all: %v", fake.policy["status"])
-	}
-}
-
-func TestThePluginIsToldTheResourceOfThePolicy(t *testing.T) {
-	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
-	look()
-	text, _ := json.Marshal(fake.daemonSets)
-	if !strings.Contains(string(text), `"--resource","nvidia.com/hostdev"`) {
-		t.Fatalf("got %s", text)
-	}
-}
-
-func TestAnUnchangedPolicyIsRolledOutOnce(t *testing.T) {
-	fake, look := start(t, "ClusterPolicy", "cluster-policy", `{}`)
-	look()
-	fake.available(2, 2)
-	look()
-	look()
-	if fake.applied != len(fake.daemonSets) {
-		t.Fatalf("applied %d times", fake.applied)
-	}
-}
-
-func TestAChangedPolicyIsRolledOutAgain(t *testing.T) {
-	fake, look := start(t, "ClusterPolicy", "cluster-policy", `{}`)
-	look()
-	fake.policy["spec"] = decode(t, []byte(`{"daemonsets": {"tolerations": [{"operator": "Exists"}]}}`))
-	look()
-	if fake.applied != 2*len(fake.daemonSets) {
-		t.Fatalf("applied %d times", fake.applied)
-	}
-}
 
 func TestAPolicyOfAnotherNameIsIgnored(t *testing.T) {
 	fake, look := start(t, "NicClusterPolicy", "mine", hostdev)
@@ -228,19 +167,6 @@ func TestANodeThatHasLostItsDevicesLosesTheLabels(t *testing.T) {
 	}
 }
 
-func TestAnotherReleaseOfTheOperatorRollsOutAnUnchangedPolicy(t *testing.T) {
-	fake, options := serve(t, "ClusterPolicy", "cluster-policy", `{}`)
-	for _, release := range []string{"1", "1", "2"} {
-		options.Release = release
-		if err := reconcile(t.Context(), options); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if fake.applied != 2*len(fake.daemonSets) {
-		t.Fatalf("applied %d times", fake.applied)
-	}
-}
-
 func TestTheConditionsOfANicClusterPolicyAreAboutItsGeneration(t *testing.T) {
 	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
 	fake.policy["metadata"].(map[string]any)["generation"] = 7
@@ -259,14 +185,5 @@ func TestTheConditionsOfANicClusterPolicyAreAboutItsGeneration(t *testing.T) {
 	}
 	if len(got.Conditions) != 2 {
 		t.Fatalf("got %+v", got)
-	}
-}
-
-func TestTheHCAPluginIsRolledOutOnOneNodeAtATime(t *testing.T) {
-	fake, look := start(t, "NicClusterPolicy", "nic-cluster-policy", hostdev)
-	look()
-	spec := fake.daemonSets[hcaPluginName]["spec"].(map[string]any)
-	if strategy, found := spec["updateStrategy"]; found { // the API's default is one node
-		t.Fatalf("got %v", strategy)
 	}
 }

@@ -6,10 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lab.hosts import cgroups, disk
-from lab.topology import INTERFACE, MANAGEMENT_GATEWAY, MANAGEMENT_INTERFACE, find
 
 
 @pytest.fixture
@@ -18,22 +16,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(cgroups, "is_v1", lambda: True)
     monkeypatch.setattr(disk, "may_lower_oom_score", lambda: False)
     return monkeypatch
-
-
-def test_the_default_route_leads_to_the_management_network_only(tmp_path: Path, machine: object) -> None:
-    disk.install_base(find("worker-1"), tmp_path / "disk", tmp_path / "rancher", "ssh-ed25519 AAAA")
-    networks = tmp_path / "disk/etc/systemd/network"
-    cluster = (networks / f"10-{INTERFACE}.network").read_text()
-    management = (networks / f"10-{MANAGEMENT_INTERFACE}.network").read_text()
-    assert "Address=10.77.0.21/24" in cluster and "Gateway" not in cluster
-    # A /32: no other host can be a gateway there.
-    assert "Address=10.78.0.21/32" in management and f"Gateway={MANAGEMENT_GATEWAY}" in management
-
-
-def test_on_cgroup_v1_the_kubelet_is_told_to_accept_it(tmp_path: Path, machine: object) -> None:
-    disk.kubernetes_prerequisites(tmp_path)
-    settings = yaml.safe_load((tmp_path / "k3s/agent/etc/kubelet.conf.d/99-lab.conf").read_text())
-    assert (settings["failCgroupV1"], settings["cgroupDriver"]) == (False, "cgroupfs")
 
 
 def test_on_cgroup_v2_the_kubelets_own_choice_of_cgroups_stands() -> None:

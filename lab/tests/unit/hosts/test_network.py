@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
 from lab.hosts import network
 from lab.steps import LabError
-from lab.topology import MANAGEMENT_GATEWAY, MANAGEMENT_LINK, MANAGEMENT_SUBNET, SUBNET
 
 
 @pytest.fixture
@@ -39,13 +37,3 @@ def test_where_udev_runs_its_record_is_waited_for_and_never_written(udev: Path) 
     record.write_text("E:ID_NET_DRIVER=x\n")
     network._initialize("lo")
     assert record.read_text() == "E:ID_NET_DRIVER=x\n"
-
-
-def test_no_traffic_goes_from_host_to_host_over_the_management_network() -> None:
-    dropped = {
-        rule[rule.index("-d") + 1]
-        for table, chain, rule in network._RULES
-        if (table, chain) == ("raw", "PREROUTING") and MANAGEMENT_LINK in rule and rule[-1] == "DROP"
-    }
-    assert dropped == {SUBNET, MANAGEMENT_SUBNET}
-    assert ip_address(MANAGEMENT_GATEWAY) not in ip_network(MANAGEMENT_SUBNET), "the gateway answers"

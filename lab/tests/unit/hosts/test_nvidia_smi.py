@@ -34,12 +34,3 @@ def test_a_question_of_the_host_scripts_is_answered_in_the_form_of_a_real_driver
         check=True,
     )
     assert form(done.stdout, "busbar-lab simulated GPU") == form(h200.NVIDIA_SMI[asked], "NVIDIA H200")
-
-
-def test_a_corrupted_inforom_ends_the_program_with_14(tmp_path: Path) -> None:
-    (tmp_path / "gpus").write_text("2\n")
-    (tmp_path / "inforom").write_text("0000:11:00.0\n")
-    text = SIMULATOR.read_text().replace("/usr/local/lib/busbar-lab", str(tmp_path))
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 14
-    assert done.stdout.splitlines()[-1] == "WARNING: infoROM is corrupted at gpu 0000:11:00.0"
