@@ -54,7 +54,10 @@ fabric() {
 }
 
 stress() {
-  local pulse
+  local pulse pids
+  # Kubernetes does not know of processes outside of pods, and the test takes all memory of the GPUs.
+  pids=$({ timeout 20 nvidia-smi --query-compute-apps=pid --format=csv,noheader 2>/dev/null || true; } | sed -n '/^[0-9]\+$/p' | xargs)
+  [[ -z $pids ]] || die "processes outside of pods use its GPUs: $pids" "wait for their end, then begin another acceptance"
   if [[ ${ENGINE:-} == start ]] && command -v nv-hostengine >/dev/null; then
     nv-hostengine >&2
     poll "$ENGINE_SECONDS" dcgmi discovery -l >/dev/null 2>&1 || die "nv-hostengine is not responding" "use another image"

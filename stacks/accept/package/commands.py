@@ -216,7 +216,7 @@ def verify(
     said += [f"not signed by {name}" for name in found.unsigned]
     said += [f"differs: {text}" for text in found.differences]
     said += [f"not as agreed: {text}" for text in found.refusals]
-    if unasked := [f"--{name.replace('_', '-')}" for name, value in told.items() if not value]:
+    if unasked := [f"--{name.replace('_', '-')}" for name, value in told.items() if value in (None, [])]:
         said.append(f"nobody has asked: {', '.join(unasked)}")
     if report:
         try:

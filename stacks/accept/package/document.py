@@ -302,10 +302,10 @@ def verify(
     good = {each.principal for each in found if each.state == "good"}
     unsigned = [name for name in signed_by or () if name not in good]
     refusals: list[str] = []
-    if criteria:
+    if criteria is not None:
         refusals += contract.differences(contract.parse(criteria), contract.parse(folder / CRITERIA))
-    if cluster_id and again["cluster_id"] != cluster_id:
-        refusals.append(f"the cluster has the id {again['cluster_id']}, expected {cluster_id}")
+    if cluster_id is not None and again["cluster_id"] != cluster_id:
+        refusals.append(f"the cluster has the id {again['cluster_id']}, expected {cluster_id!r}")
     refusals += _other_machines(machines, again["nodes"]) if machines else []
     return Verified(stored, again, same, differences, found, unsigned, refusals)
 

@@ -45,6 +45,8 @@ LEAST_INTERVALS = 10
 # A sampler's file has room for fewer changes, and a line of it for 100 Xids.
 MOST_EVENTS, MAX_SAMPLE = 100_000, 256 << 10
 SAMPLES = ".samples.zst"
+# Part of a GPU's sample -> its place.
+_OF_GPUS = {"ecc": 1, "throttling": 2}
 # Bits of NVML: slowdown by hardware, by software for heat, by hardware for heat, and by the power brake.
 THROTTLED = {0x08: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat", 0x80: "power brake"}
 
@@ -259,8 +261,10 @@ def watch(samples: Iterable[Mapping[str, Any]]) -> Watched:
             if value is not None:
                 found.events += (Event(at, *each) for each in _changes(key, value, state.get(key)))
                 state[key] = value
-            is_dark = value is None or (key == "gpus" and any(bits is None for _, _, bits in value))
-            (found.unread.add if is_dark else found.unread.discard)(key)
+            dark = {key: value is None}
+            if key == "gpus":
+                dark |= {part: any(gpu[at] is None for gpu in value or ()) for part, at in _OF_GPUS.items()}
+            found.unread = (found.unread | {*dark}) - {part for part in dark if not dark[part]}
         clock = int((sample["heat"] or (0, 0))[1]) if "heat" in sample else clock
         found.clocks[clock] += 1
         if len(found.events) > MOST_EVENTS:
@@ -403,8 +407,8 @@ def _of_samples(name: str, measured: str, keys: Sequence[str]) -> None:
 
 
 _of_samples("links", "no link goes down, also for a moment, and no port loses its integrity", ["ports"])
-_of_samples("gpus", "no new Xid, uncorrected ECC error or NVLink error", ["xids", "nvlink", "gpus"])
-_of_samples("throttling", "no GPU is throttled by heat or power brake", ["gpus"])
+_of_samples("gpus", "no new Xid, uncorrected ECC error or NVLink error", ["xids", "nvlink", "ecc", "gpus"])
+_of_samples("throttling", "no GPU is throttled by heat or power brake", ["throttling", "gpus"])
 _of_samples("reboots", "no node reboots, and K3s does not restart", ["boot", "k3s"])
 
 

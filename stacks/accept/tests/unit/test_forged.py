@@ -332,7 +332,10 @@ def test_a_reboot_is_named_and_accepted(written: Path, keys: Path) -> None:
     ("given", "code", "why"),
     [
         ({}, 0, ""),
-        ({"cluster_id": "another"}, 1, "expected another"),
+        ({"cluster_id": "another"}, 1, "expected 'another'"),
+        # A variable of a script that is not set.
+        ({"cluster_id": ""}, 1, "expected ''"),
+        ({"signed_by": [""]}, 2, ""),
         ({"signed_by": ("seller@example.com", "buyer@example.com")}, 2, "buyer@example.com"),
         ({"machines": "# ours\n1610\n1699"}, 1, "no node of the folder has 1699"),
         ({"machines": "1610"}, 1, "worker-2 (machine id"),

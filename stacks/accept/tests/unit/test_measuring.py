@@ -292,6 +292,14 @@ def test_while_dcgm_runs_the_connection_is_not_silent_and_nothing_is_left_runnin
     assert done.stderr.count("\n") > 2
 
 
+def test_gpus_that_a_process_outside_of_pods_uses_are_not_stressed(tmp_path: Path) -> None:
+    apps = "[[ $1 == --query-compute-apps=pid ]] && printf '4711\\n4712\\n'"
+    made.programs(tmp_path, {"nvidia-smi": apps, "dcgmi": f"touch {tmp_path}/begun"})
+    done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH; stress")
+    named = "processes outside of pods use its GPUs: 4711 4712. Fix: wait for their end" in done.stderr
+    assert (done.returncode != 0, named, (tmp_path / "begun").exists()) == (True, True, False), done.stderr
+
+
 IMAGE, DIGEST = "registry.example.com/dcgm:4.6", "registry.example.com/dcgm@sha256:5d2c"
 DIAG = "stress.h100.diag"
 

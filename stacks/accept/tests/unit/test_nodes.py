@@ -103,3 +103,17 @@ def test_a_stage_that_ends_for_other_pods_has_no_result(accepted: Any) -> None:
         found.run(nodes.PAIRS)
     assert Evidence(found.folder).stage("pairs") is None
     assert api.left == []
+
+
+def test_a_stage_whose_job_has_lost_results_is_repeated_by_the_next_call(accepted: Any) -> None:
+    found = accepted({})
+    api = found.site.api
+    run_job = api.run_job
+
+    def lossy(job: Any, text: str) -> None:
+        run_job(job, "".join(line for line in text.splitlines(True) if "    sum    " not in line))
+
+    api.run_job = lossy
+    with pytest.raises(NoVerdict, match=r"stage nvlink: pool h100: .* groups have not run: .*continues here"):
+        found.run(nodes.NVLINK)
+    assert Evidence(found.folder).stage("nvlink") is None

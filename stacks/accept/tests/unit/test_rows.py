@@ -514,7 +514,7 @@ def port(counter: str, value: int) -> Hosts:
     return {"ports": [{"hca": "mlx5_3", "port": 1, "counter": counter, "value": value}]}
 
 
-def gpus(errors: int, bits: int | None) -> Hosts:
+def gpus(errors: int | None, bits: int | None) -> Hosts:
     return {"gpus": [["0000:18:00.0", errors, bits]]}
 
 
@@ -554,6 +554,7 @@ SOAK = [
     ("soak.gpus", "fail", "NVLink errors: Link 0: R", sampled((60, {"nvlink": "GPU 0:\n Link 0: Replay"}))),
     ("soak.throttling", "fail", "GPU 0000:18:00.0 is throttled: heat", sampled((60, gpus(0, 0x40)))),
     ("soak.throttling", "unknown", "gpus could not be read on worker-2", sampled((60, gpus(0, None)))),
+    ("soak.gpus", "unknown", "gpus could not be read on worker-2", sampled((60, gpus(None, 0)))),
     ("soak.gpus", "fail", "GPU 0000:18:00.0 is not listed any more", sampled((60, {"gpus": []}))),
     ("soak.reboots", "fail", "worker-2: rebooted at 11-23 01:01:00", sampled((60, {"boot": "c"}))),
     ("soak.reboots", "fail", "worker-2: K3s restarted", sampled((60, {"k3s": "j"}))),
