@@ -307,7 +307,7 @@ class Watch(ABC):
             if condition.get("type") == "Failed":
                 raise JobNeverStarted([self._of_condition(condition), *self.findings(seen)])
             if condition.get("type") == "Suspended":
-                fix = f"Fix: raise {self.number}"
+                fix = f"Fix: if Kueue runs, exclude {self._namespace} from it; raise {self.number}"
                 raise JobNeverStarted([f"{self.kind} {self.name} is suspended, as after a timeout. {fix}"])
         if self._has_lasting_issue(pods):
             raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])

@@ -68,6 +68,8 @@ def not_accepted(cluster: ClusterOutputs, folder: Path, signers: Path) -> str | 
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()[-1:]
         return f"{' '.join(words)} ended with {done.returncode}: {''.join(said)}"
-    if accepted != cluster.cluster_id:
-        return f"{folder} accepts the cluster {accepted}, and this is {cluster.cluster_id}"
+    # A cluster that was measured or accepted without its hosts has no id.
+    if accepted is None or accepted != cluster.cluster_id:
+        what = f"the cluster {accepted}" if accepted else "a cluster without an id"
+        return f"{folder} accepts {what}, and this is {cluster.identifier}"
     return None

@@ -110,3 +110,13 @@ def test_a_cluster_without_a_signed_acceptance_of_its_own_is_refused(
         (tmp_path / "acceptance.json").write_text(json.dumps({"cluster_id": accepted}))
     found = rules.not_accepted(cluster(passing()), tmp_path, tmp_path / "signers")
     assert found is None if says is None else says in found
+
+
+def test_an_acceptance_without_a_cluster_id_accepts_no_cluster(
+    rules: ModuleType, program: Any, tmp_path: Path
+) -> None:
+    program("busbar", "exit 0")
+    (tmp_path / "acceptance.json").write_text('{"cluster_id": null}')
+    measured = cluster(passing()).model_copy(update={"cluster_id": None})
+    says = "accepts a cluster without an id, and this is busbar/"
+    assert says in str(rules.not_accepted(measured, tmp_path, tmp_path / "signers"))

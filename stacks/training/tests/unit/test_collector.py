@@ -106,7 +106,10 @@ STUCK = pod("0", phase="Pending", containerStatuses=[{"name": "trainer", "state"
     ("api", "reasons"),
     [
         (Cluster({PODS: [], EVENTS: []}), ["job: Job train/run does not exist"]),
-        (cluster(condition("Suspended"), PENDING), ["Fix: raise proof.run"]),
+        (
+            cluster(condition("Suspended"), PENDING),
+            ["Fix: if Kueue runs, exclude train from it; raise proof.run"],
+        ),
         (cluster({}, STUCK), ["job: the job's pods cannot start", "no such image"]),
     ],
     ids=["no job", "suspended", "image"],
