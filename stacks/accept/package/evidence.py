@@ -413,7 +413,8 @@ class Evidence:
 
     def _record(self, archive: Archive, where: str, stage: str, pool: str, part: str) -> Record | None:
         """The record of a complete log, which is of this run; None without one."""
-        record = Record.model_validate(read_json(archive.folder / SOURCE)) if has_log(archive) else None
+        has_log = all((archive.folder / name).is_file() for name in LOG_FILES)
+        record = Record.model_validate(read_json(archive.folder / SOURCE)) if has_log else None
         if record is None or not record.complete:
             return None
         job, ended = record.settings.get(JOB, ""), self.stage(stage)
@@ -471,11 +472,6 @@ class Evidence:
         if not isinstance(found, Begun) and found.run != self.begun.run:
             raise Untrusted(f"{path} is of run {found.run!r}, expected {self.begun.run!r}")
         return found
-
-
-def has_log(archive: Archive) -> bool:
-    """Whether a folder has a log and its record."""
-    return all((archive.folder / name).is_file() for name in LOG_FILES)
 
 
 @contextmanager

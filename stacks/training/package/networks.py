@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from busbar.config.types import Cidr, DnsLabel, Int, InterfaceName, ResourceName, invalid
+from busbar.exits import Failed
 from busbar.finding import Finding, KeyPath
 from busbar.frame import CRDS, not_of_release
 from busbar.kube.client import Api
-from busbar.kube.objects import create
+from busbar.kube.objects import create, find
 from busbar.manifests.ncclrun import TRANSPORT_ENV
 from busbar.manifests.operators import Operator
 from busbar.models import ConfigModel
@@ -140,10 +141,16 @@ _CRD: dict[str, Any] = {
 
 
 def create_crd(api: Api) -> None:
-    """Create the CRD, which stays at a destroy, before the release of Multus. Raises ApiError.
+    """Create the CRD, which stays at a destroy, before the release of Multus. Raises Failed and ApiError.
 
-    The Network Operator's chart brings it too, and Helm does not install a release that has it then.
+    The Network Operator's chart brings it too, and Helm does not install a release that has it then. Of two
+    Multus each overwrites the configuration of the other one on the nodes, and a destroy removes both.
     """
+    for each in (find(api, "/apis/apps/v1/daemonsets") or {}).get("items") or ():
+        name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
+        if "multus" in name and namespace != MULTUS.namespace:
+            fix = "set multus.enabled: false to use that one; or remove it, then retry"
+            raise Failed(f"DaemonSet {namespace}/{name} is a Multus of another tool", fix)
     if not create(api, CRDS, _CRD):
         found = api.get(path := f"{CRDS}/{_CRD['metadata']['name']}")
         # Helm deletes what an upgrade does not have any more.

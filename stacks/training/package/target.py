@@ -142,10 +142,12 @@ def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
 class Expectation(StrictModel):
     """Bandwidths in GB/s (10^9 bytes). `busbw_gbps`: as measured by nccl-tests at this size.
 
-    `shared_checkpoint`: whether all hosts must see the same file. `fabric`: evidence required of NCCL.
+    `machines`: of the nodes, by the cluster's outputs. `shared_checkpoint`: whether all hosts must see the
+    same file. `fabric`: evidence required of NCCL.
     """
 
     nodes: tuple[str, ...] = Field(min_length=1)
+    machines: dict[str, str] = Field(default={})
     ranks_per_node: int = Field(ge=1)
     backend: Literal["nccl", "gloo"]
     device: str | None = None
@@ -169,6 +171,7 @@ def expectation(target: Target, training: Training) -> Expectation:
     ranks, size = target.ranks_per_node(proof), target.gradient_bytes(proof)
     return Expectation(
         nodes=launch.workers,
+        machines=launch.machines,
         ranks_per_node=ranks,
         backend=proof.backend,
         device=launch.gpu_model if proof.backend == "nccl" else None,

@@ -203,21 +203,25 @@ def _verdict(evidence: Evidence, pool: str) -> Any:
     """The verdict on the training run of a pool, judged again by its capability. Raises Untrusted."""
     where, facts = f"training/{pool}", evidence.begun.site.pools[pool]
     stage, archive = evidence.stage("training"), Archive(evidence.folder / where)
-    if stage is None or not kept.has_log(archive):
-        raise Untrusted("there is no complete log of the training run")
     with judging(where):
-        source = read_json(archive.folder / SOURCE)
-        if not {*source["expectation"]["nodes"]} <= {*facts.workers}:
+        source, known = read_json(archive.folder / SOURCE), evidence.changes.known
+        nodes, machines = source["expectation"]["nodes"], source["expectation"].get("machines") or {}
+        if not {*nodes} <= {*facts.workers}:
             raise Untrusted(f"{where} ran on other nodes than workers of pool {pool}")
+        # Workers of another cluster may have the same names. A stack knows a machine by 8 characters.
+        if other := [name for name in nodes if machines.get(name) != known[name].machine[:8]]:
+            raise Untrusted(f"{where} ran on other machines than the workers {listed(other)}")
         said, wanted = source["expectation"]["fabric"]["transport"], facts.expectation["transport"]
         if said != wanted:
             raise kept.Contradiction(f"{where} says transport {said!r}, the run began with {wanted!r}"[:400])
         # An update of another stack runs it, between the begin of this run and the end of its stage.
         begin, at = kept.time_of(evidence.begun.began) - kept.SKEW_SECONDS, str(source["measured_at"])
-        if not begin <= kept.time_of(at) <= stage.limits[1]:
+        if not stage or not begin <= kept.time_of(at) <= stage.limits[1]:
             raise Untrusted(f"{where} began at {at[:80]}, not during this run")
         [judge] = [each.judge for each in capabilities() if each.name == "training" and each.judge]
-        return pkgutil.resolve_name(judge)(archive.folder)
+        if verdict := pkgutil.resolve_name(judge)(archive.folder):
+            return verdict
+    raise Untrusted("there is no complete log of the training run")
 
 
 @kind("training.proof", "a training run passes every check of stacks/training", required=False)

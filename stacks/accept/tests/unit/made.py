@@ -353,7 +353,8 @@ def training(
 ) -> Path:
     """The proof of a training run on both workers; OF changes its records."""
     text = b"".join(proof.lines(of([*proof.first(), *proof.second()]))).decode()
-    archive, wanted = Archive(folder), proof.expected(nodes=WORKERS[:2])
+    machines = {name: host(number)["also"]["machine"][:8] for number, name in enumerate(WORKERS, 1)}
+    archive, wanted = Archive(folder), proof.expected(nodes=WORKERS[:2], machines=machines)
     with archive.new_log() as sink, ZstdFile(sink, "w") as file:
         file.write(text.replace("gpu-1", WORKERS[0]).replace("gpu-2", WORKERS[1]).encode())
     source: dict[str, Any] = {

@@ -464,6 +464,17 @@ def resumed(folder: Path) -> None:
     made.training(where, of=lambda records: changed(records, "resume", sha256="cd" * 32))
 
 
+def elsewhere(folder: Path) -> None:
+    """The proof of another cluster whose workers have the same names."""
+    where = folder / "evidence/training/h100"
+    made.training(where, lambda kept: kept["expectation"]["machines"].update({"worker-2": "0" * 8}))
+
+
+def not_complete(folder: Path) -> None:
+    path = folder / "evidence/training/h100/source.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "job_uid": None}))
+
+
 GPU_PATH = "worker-2 mlx5_0 with GPU 0000:1b:00.0: 41 Gb/s, expected at least 380 Gb/s; see the way between"
 OTHERS = [
     ("paths.slow", "fail", GPU_PATH, path(slow_path)),
@@ -494,6 +505,9 @@ OTHERS = [
     ("training.proof", "fail", "", resumed),
     ("training.checkpoint", "fail", "", resumed),
     ("training.proof", "unknown", "", lost("training/h100/source.json")),
+    ("training.proof", "unknown", "no complete log of the training run", lost("training/h100/nccl.log.zst")),
+    ("training.proof", "unknown", "no complete log of the training run", not_complete),
+    ("training.proof", "unknown", "ran on other machines than the workers", elsewhere),
     ("training.checkpoint", "unknown", "", lost("training/h100/source.json")),
 ]  # fmt: skip
 

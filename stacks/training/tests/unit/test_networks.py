@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from busbar.exits import Failed
 from busbar.frame import CRDS
 from busbar.outputs import ClusterOutputs
 from stacks.training.package.networks import create_crd, definition
@@ -246,3 +247,14 @@ def test_networks_that_cannot_be_those_of_the_pool_are_refused(
     read = ClusterOutputs.from_dict(measured.outputs(**site))
     found = [*refusals(read, training(networks={pool: networks}))]
     assert len(found) == bool(reason) and reason in "".join(found), found
+
+
+@pytest.mark.parametrize("namespace", ["multus", "nvidia-network-operator"])
+def test_no_second_multus_is_installed_beside_that_of_another_tool(namespace: str) -> None:
+    theirs = {"metadata": {"name": "kube-multus-ds", "namespace": namespace}}
+    cluster = Cluster({"/apis/apps/v1/daemonsets": {"items": [theirs]}})
+    if namespace == "multus":
+        return create_crd(cluster)
+    with pytest.raises(Failed, match=r"nvidia-network-operator/kube-multus-ds .* Fix: set multus\.enabled"):
+        create_crd(cluster)
+    assert cluster.created == []
