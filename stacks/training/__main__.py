@@ -21,6 +21,7 @@ from stacks.training.package.components import (
 from stacks.training.package.config import CONFIG, Training
 from stacks.training.package.networks import MULTUS, create_crd
 from stacks.training.package.outputs import Outputs, build_outputs, read_summary
+from stacks.training.package.storage import NamespaceSpec
 
 PROJECT = Path(__file__).resolve().parent
 
@@ -62,6 +63,9 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     stays = ResourceOptions(retain_on_delete=training.storage.keeps_claim)
     opts = ResourceOptions.merge(on.after(multus, *volumes), stays)
     namespace = on.namespace("namespace", training.namespace, opts)
+    of_namespace = NamespaceSpec(namespace=training.namespace, stays=training.storage.keeps_claim)
+    guarded = ResourceOptions(depends_on=[namespace])
+    on.step_at_removal("namespace-removal", "before-deletion", of_namespace, guarded)
     networks = create_networks(training, on.after(multus, namespace))
     workers = [worker for each in targets.values() for worker in each.launch.workers]
     bound = create_claim(on, training, namespace, workers)

@@ -20,6 +20,7 @@ CAPABILITY = Capability(
         "collect": "stacks.training.package.collect:collect_run",
         "bind-claim": "stacks.training.package.storage:bind",
         "before-removal": "stacks.training.package.trainer:refuse_jobs",
+        "before-deletion": "stacks.training.package.storage:refuse_claims",
     },
     ready="stacks.training.package.commands:ready",
     waits=("storage-bind",),

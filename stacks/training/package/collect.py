@@ -46,8 +46,7 @@ def collect_spec(target: Target, training: Training, job: str, *, folder: str) -
 def collect_run(api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> dict[str, Any]:
     """The step `collect`: follow the Job, judge its log, and keep both. Returns the verdict in short.
 
-    A job that cannot start, fails, or does not end in time has a verdict too, and it is not a pass. Raises
-    ApiError, and Failed when nothing is known or kubelets have rejected the job's pods twice.
+    Raises ApiError, and Failed when nothing is known or kubelets have rejected the job's pods twice.
     """
     collector = RunCollector(api, spec, clock, progress)
     verdict = followed("Job", "the job's first pod", spec, collector.run)

@@ -44,11 +44,7 @@ def create_networks(training: Training, opts: ResourceOptions) -> list[pulumi.Re
 
 
 def create_volume(training: Training, opts: ResourceOptions) -> list[pulumi.Resource]:
-    """Register the PersistentVolume of an NFS export; nothing in other modes.
-
-    It is made before the namespace, so that a destroy removes it after the namespace, when no pod and no
-    claim uses it. Kubernetes keeps a volume in use, so an earlier deletion would wait for later ones.
-    """
+    """Register the PersistentVolume of an NFS export, which a destroy removes after all that uses it."""
     config = training.storage
     manifests = [storage.nfs_volume(config, training.namespace)] if config.mode == "nfs" else []
     return [create_object("storage-volume", manifest, opts) for manifest in manifests]
@@ -60,11 +56,7 @@ def create_claim(
     namespace: kubernetes.core.v1.Namespace,
     workers: Sequence[str],
 ) -> local.Command | None:
-    """Register the PersistentVolumeClaim, and the step that waits until it is bound.
-
-    In the modes none and path there is none. Pods that mount the storage depend on the step. `namespace` has
-    the claim. `workers`: the nodes that mount it.
-    """
+    """Register the PersistentVolumeClaim, and the step that waits until it is bound; None without one."""
     config = training.storage
     if not config.has_claim:
         return None
@@ -99,12 +91,8 @@ def create_proof(
 ) -> local.Command:
     """Register the ConfigMap of the program, the Service of its ranks, the Job, and the step that judges it.
 
-    The job runs again when its request changes (workers, image, settings, `proof.run`), because its name is a
-    digest of that. If only the expectation changes, the same log is judged again. Job and ConfigMap of a name
-    never change: a changed program, script or manifest comes with the next run.
-
-    `program`: the folder of the training program. `namespace` is shared by the pools. `ready`: the resources
-    that must exist before a pod can mount the shared storage.
+    The job runs again when its request changes, because its name is a digest of that. Job and ConfigMap of a
+    name never change. `ready`: what must exist before a pod can mount the shared storage.
     """
     name = f"training-{target.pool}"
     files = {path.name: path.read_text(encoding="utf-8") for path in sorted(program.glob("*.py"))}

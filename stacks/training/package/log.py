@@ -152,11 +152,7 @@ class Attempt:
 
 @dataclass
 class TrainingLog:
-    """A whole log.
-
-    `before`: the lines before the first start. `problems`: unreadable records and missing lines, one sentence
-    each.
-    """
+    """A whole log. `before`: the lines before the first start. `problems`: one sentence each."""
 
     before: ParsedLog
     attempts: list[Attempt] = field(default_factory=list)

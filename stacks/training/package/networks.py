@@ -1,8 +1,4 @@
-"""Secondary networks: interfaces beside eth0 that Multus attaches to the pods of a pool.
-
-Each network has a NetworkAttachmentDefinition, with addresses from whereabouts. Pods name it in an
-annotation. A stack without `networks` has none of this.
-"""
+"""Secondary networks: interfaces beside eth0 that Multus attaches to the pods of a pool."""
 
 from __future__ import annotations
 
@@ -121,8 +117,6 @@ def _wrong_keys(where: KeyPath, network: Network) -> Iterator[Finding]:
             yield Finding((*where, "exclude", index), what, found=f"'{part}'")
 
 
-# ---- the definition --------------------------------------------------------------------------------------
-
 _CRD: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
     "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io"},
@@ -205,9 +199,6 @@ def definition(namespace: str, pool: str, network: Network) -> dict[str, Any]:
     }
 
 
-# ---- the pods --------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Attachment:
     """One interface of a pod. `definition`: NAMESPACE/NAME of its NetworkAttachmentDefinition."""
@@ -244,10 +235,8 @@ def resources(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, s
 def nccl_env(attached: Sequence[Attachment], launch: PoolLaunch) -> dict[str, str]:
     """The settings under which the pool's bandwidth was measured, for a pod with these interfaces.
 
-    Over TCP the data use these interfaces. Over RDMA the HCAs carry the data whatever the interfaces are
-    called, and only the bootstrap is TCP: it stays on eth0, which reaches every pod. RoCE addresses an HCA by
-    an entry of its GID table. A pod sees the entries of its own interfaces, so the index of an entry differs
-    from pod to pod, but its network does not.
+    Over RDMA only the bootstrap is TCP: it stays on eth0. A pod sees the GIDs of its own interfaces, so the
+    index of a GID differs from pod to pod, but its network does not.
     """
     env = {**launch.env, **TRANSPORT_ENV.get(launch.transport, {})}
     if not attached:

@@ -74,10 +74,7 @@ def build_outputs(
 ) -> dict[str, Any]:
     """All outputs. `results`: pool -> the result of `summarize`. `claim`: printed by the step `bind-claim`.
 
-    `installed`: outputs on what is installed.
-
-    Fails closed: a pool without a result, or with one that is anything but a plain pass, makes
-    `training_passed` false, and `training_reasons` says why.
+    A pool without a result, or with one that is anything but a plain pass, makes `training_passed` false.
     """
     reasons = {pool: _reasons(results.get(pool), training.proof.enabled) for pool in targets}
     several = len(targets) > 1
@@ -113,15 +110,10 @@ def _reasons(result: Mapping[str, Any] | None, enabled: bool) -> list[str]:
     return reasons or [f"the verdict is {result.get('verdict')!r} and gives no reason"]
 
 
-# ---- the tables ------------------------------------------------------------------------------------------
-
-
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:
-    """Render the outputs (build_outputs) for a terminal.
+    """Render the outputs (build_outputs) for a terminal. Raises ValueError for those of another contract.
 
-    `folder` is where logs and verdicts were kept, such as .busbar/prod. Where the verdict of a pool is on
-    this machine and belongs to the outputs, its checks are shown too. Raises ValueError for outputs of
-    another contract version.
+    `folder` is where logs and verdicts were kept. Checks are shown where the verdict belongs to the outputs.
     """
     found = Outputs.read(GATE, outputs)
     pools = found.training

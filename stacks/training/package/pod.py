@@ -82,11 +82,7 @@ def interface_check(attached: Sequence[Attachment], image: str) -> list[dict[str
 
 
 def close_together(launch: PoolLaunch) -> dict[str, Any]:
-    """The part of an affinity that prefers workers near each other: the nearest level weighs most.
-
-    It is for the pods of one JobSet that needs fewer workers than the pool has: the fewer switches between
-    two ranks, the better.
-    """
+    """The part of an affinity that prefers near workers for a JobSet: the nearest level weighs most."""
     of_jobset = {"matchExpressions": [{"key": JOBSET_LABEL, "operator": "Exists"}]}
     near = {"labelSelector": of_jobset, "matchLabelKeys": [JOBSET_LABEL]}
     terms = [

@@ -87,10 +87,7 @@ class Manifests:
 
 
 def render(target: Target, training: Training, program: Mapping[str, str]) -> Manifests:
-    """The objects of one run. `program`: file name -> text, with main.py.
-
-    Their name carries a digest of what is asked for, so another request makes another run.
-    """
+    """The objects of one run. `program`: file name -> text, with main.py."""
     content = short(digest(_request(target, training)))
     stem = f"training-{target.pool}"[: _NAME_LIMIT - len(content) - 1].rstrip("-")
     name = f"{stem}-{content}"

@@ -20,6 +20,7 @@ from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOu
 from busbar.manifests.names import digest, short
 from busbar.models import ConfigModel, StrictModel
 from busbar.outputs.contract import printed_object
+from busbar.text import listed
 
 FolderPath = Annotated[
     str, Matching(r"(/[A-Za-z0-9._-]+)+", "an absolute path without spaces, such as /mnt/shared")
@@ -145,11 +146,7 @@ NO_WAIT = {"pulumi.com/skipAwait": "true"}
 
 
 def claim_name(storage: Storage) -> str:
-    """`<storage.claim>-<digest>`: a different name per source.
-
-    The source of a claim cannot be changed. With its own name the new claim is made beside the old one, which
-    is deleted when no job of ours uses it any more, or stays with its data.
-    """
+    """`<storage.claim>-<digest>`: the source of a claim cannot be changed, so each has a claim of its own."""
     export = storage.nfs.model_dump(exclude={"from_cluster"}) if storage.nfs else None
     return f"{storage.claim}-{short(digest({'class': storage.class_name, 'nfs': export}))}"
 
@@ -228,9 +225,8 @@ class ClaimSpec(StrictModel):
 def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) -> JsonObject:
     """The step `bind-claim`: await the bound claim, retain its volume. Returns claim, volume, capacity.
 
-    The volume is provided at once even if the class waits for the first pod, so that its policy is changed
-    before a job writes to it. The reclaim policy becomes Retain, so that deleting the claim or its namespace
-    keeps the data. Raises Failed with the claim's events at the deadline; ApiError.
+    The volume is provided before a job writes to it, even if the class waits for the first pod. Raises Failed
+    with the claim's events at the deadline; ApiError.
     """
     path = f"/api/v1/namespaces/{spec.namespace}/persistentvolumeclaims/{spec.claim}"
     what = f"PersistentVolumeClaim {spec.namespace}/{spec.claim}"
@@ -266,6 +262,29 @@ def bind(api: Api, spec: ClaimSpec, clock: Clock, progress: ProgressCallback) ->
         progress(f"PersistentVolume {name}: reclaim policy {policy} changed to Retain; its data stay")
     capacity = (volume["spec"].get("capacity") or {}).get("storage")
     return {"claim": spec.claim, "volume": name, "capacity": capacity}
+
+
+class NamespaceSpec(StrictModel):
+    """The request of the step `before-deletion`. `stays`: a destroy leaves the namespace."""
+
+    namespace: str
+    stays: bool
+
+
+def refuse_claims(api: Api, spec: NamespaceSpec, *_: object) -> None:
+    """The step `before-deletion` of the namespace. Raises Failed for claims whose data would go; ApiError."""
+    claims = {
+        each["spec"]["claimRef"]["name"]: each["metadata"]["name"]
+        for each in (() if spec.stays else api.list("/api/v1/persistentvolumes"))
+        if (each["spec"].get("claimRef") or {}).get("namespace") == spec.namespace
+        and each["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
+        and (each.get("status") or {}).get("phase") == "Bound"
+    }
+    if claims:
+        keep = '{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}'
+        patch = f"kubectl patch pv {' '.join(claims.values())} -p '{keep}'"
+        fix = f"{patch} keeps it; else kubectl -n {spec.namespace} delete pvc {' '.join(claims)}; then retry"
+        raise Failed(f"the data of claims {listed([*claims])} would go with namespace {spec.namespace}", fix)
 
 
 def _fix(phase: str | None, namespace: str, name: str) -> Fix:

@@ -35,7 +35,10 @@ TRAINING_OPERATOR = Operator(
 _API = "trainer.kubeflow.org/v1alpha1"
 # Their CRDs, and so all jobs of the cluster, go with the release.
 JOBS = {TRAINER.release: f"{_API}/trainjobs", TRAINING_OPERATOR.release: "kubeflow.org/v1/pytorchjobs"}
-_ENDED = {"Complete", "Failed", "Succeeded"}
+# JobSets of users need the controller of the release too, unless another tool has installed one.
+_JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
+_JOBSET_CONTROLLER = f"/apis/apps/v1/namespaces/{TRAINER.namespace}/deployments/jobset-controller"
+_ENDED = {"Complete", "Completed", "Failed", "Succeeded"}
 # Kubeflow's own manifests of the release, for PyTorchJobs only (tests/unit/charts/pack.py).
 TRAINING_OPERATOR_CHART = (
     Path(__file__).resolve().parents[1] / "charts" / f"training-operator-{versions.TRAINING_OPERATOR}.tgz"
@@ -60,12 +63,18 @@ class JobsSpec(StrictModel):
 
 def refuse_jobs(api: Api, spec: JobsSpec, clock: Clock, progress: ProgressCallback) -> None:
     """The step `before-removal` of an operator. Raises Failed with its unfinished jobs, and ApiError."""
-    items = (find(api, f"/apis/{spec.jobs}") or {}).get("items") or ()
-    active = [each for each in items if _ENDED.isdisjoint(at["type"] for at in true_conditions(each))]
-    if names := [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in active]:
-        kind = spec.jobs.rpartition("/")[2]
-        what = f"{kind} {listed(names)} have not ended, and would go with their operator; it was not removed"
-        raise Failed(what, f"wait for their end, or kubectl delete {kind} -n NAMESPACE NAME; then retry")
+    is_trainer = spec.jobs == JOBS[TRAINER.release]
+    also = [_JOBSETS] if is_trainer and find(api, _JOBSET_CONTROLLER) is not None else []
+    for jobs in (spec.jobs, *also):
+        names, kind = [], jobs.rpartition("/")[2]
+        for each in (find(api, f"/apis/{jobs}") or {}).get("items") or ():
+            about = each["metadata"]
+            of_job = any(owner["kind"] == "TrainJob" for owner in about.get("ownerReferences") or ())
+            if not of_job and _ENDED.isdisjoint(at["type"] for at in true_conditions(each)):
+                names.append(f"{about['namespace']}/{about['name']}")
+        if names:
+            what = f"{kind} {listed(names)} have not ended, and need their operator; it was not removed"
+            raise Failed(what, f"wait for their end, or kubectl delete {kind} -n NAMESPACE NAME; then retry")
 
 
 # User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).
@@ -78,10 +87,7 @@ _HOSTFILE_ENV = {"name": "PRTE_MCA_prte_default_hostfile", "value": HOSTFILE}
 
 
 def torch_runtime(target: Target, image: str) -> dict[str, Any]:
-    """The runtime `busbar-torch-<pool>`: every pod has a whole worker of the pool, as in the measurement.
-
-    A TrainJob sets `spec.trainer.numNodes`; more nodes than the pool has workers stay pending.
-    """
+    """The runtime `busbar-torch-<pool>`: every pod has a whole worker of the pool, as in the measurement."""
     template = _pod_template(target, image, pod.TORCHRUN_ENV)
     job = {"name": _JOB, "template": {"metadata": _STEP, "spec": {"template": template}}}
     policy = {"numNodes": len(target.launch.workers), "torch": {}}

@@ -1,8 +1,6 @@
 """The verdict on a training run: every check, in the order in which trust is built, and the measured values.
 
-A check is a function of the run. It returns None where it does not apply, and without its evidence it is
-"unknown", never "pass". A new check needs its place in CHECKS, a run that it fails and one that leaves it
-unknown (tests/unit/test_judge.py), and a row in docs.md.
+A check is a function of the run: None where it does not apply, "unknown" without its evidence.
 """
 
 from __future__ import annotations

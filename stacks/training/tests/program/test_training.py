@@ -89,8 +89,9 @@ def test_pools_are_trained_one_after_the_other_because_they_share_switches() -> 
 
 
 def test_a_command_runs_again_when_what_it_is_asked_changes() -> None:
-    commands = on_storage(**CLASS).of_type(LOCAL)
+    at_removal, *commands = on_storage(**CLASS).of_type(LOCAL)
     assert [each.name for each in commands] == ["storage-bind", "training-h100-collect"]
+    assert (at_removal.name, "create" in at_removal.inputs) == ("namespace-removal", False)
     for each in commands:
         assert digest(json.loads(each.inputs["stdin"])) in each.inputs["triggers"], each.name
 
@@ -254,3 +255,12 @@ def test_the_export_of_the_cluster_is_mounted_where_it_is_asked_for() -> None:
     run = up({"storage": asked}, change={"nfs_server": {"address": "10.0.0.9", "export": "/srv/busbar"}})
     [volume] = run.of_type(VOLUME)
     assert volume.inputs["spec"]["nfs"] == {"server": "10.0.0.9", "path": "/srv/busbar"}
+
+
+@pytest.mark.parametrize(("storage", "stays"), [(NFS, False), (CLASS, True)])
+def test_claims_are_asked_for_before_the_namespace_is_deleted(storage: dict[str, Any], stays: bool) -> None:
+    run = on_storage(**storage)
+    guard = run.named("namespace-removal")
+    assert guard.inputs["delete"].endswith("step training before-deletion")
+    assert json.loads(guard.inputs["stdin"]) == {"namespace": "busbar-training", "stays": stays}
+    assert run.waits_for(guard, run.named("namespace"))

@@ -10,7 +10,14 @@ from busbar.exits import Failed
 from busbar.kube.client import JsonObject
 from busbar.kube.nodes import NODES
 from stacks.training.package.commands import ready
-from stacks.training.package.storage import SELECTED_NODE, ClaimSpec, bind, claim_name
+from stacks.training.package.storage import (
+    SELECTED_NODE,
+    ClaimSpec,
+    NamespaceSpec,
+    bind,
+    claim_name,
+    refuse_claims,
+)
 from stacks.training.tests.support import cluster as cluster_outputs
 from stacks.training.tests.support import training
 from tests.support.kube_cluster import Clock, Cluster, warning
@@ -142,3 +149,23 @@ def test_an_operator_that_does_not_run_is_found_and_without_a_claim_none_is_aske
     found = {f"{APPS}/kubeflow-system/deployments": [controller]}
     [said] = verified(found, {"mode": "path", "path": "/mnt/shared"})
     assert "Deployment kubeflow-system/controller has 0 of 1 pods ready" in said
+
+
+@pytest.mark.parametrize(
+    ("policy", "stays", "is_refused"),
+    [("Delete", False, True), ("Delete", True, False), ("Retain", False, False)],
+)
+def test_a_namespace_is_not_deleted_with_the_data_of_claims_that_users_made(
+    policy: str, stays: bool, is_refused: bool
+) -> None:
+    of_claim = {"namespace": "busbar-training", "name": "shared-1"}
+    made = [volume(policy), volume("Delete"), volume("Delete")]
+    for each, ref in zip(made, (of_claim, {**of_claim, "namespace": "team"}, None), strict=True):
+        each["spec"]["claimRef"], each["status"] = ref, {"phase": "Bound"}
+    api = Cluster({VOLUME.rpartition("/")[0]: made})
+    spec = NamespaceSpec(namespace="busbar-training", stays=stays)
+    if not is_refused:
+        return refuse_claims(api, spec)
+    fix = r"Fix: kubectl patch pv pv-1 -p .*Retain.* keeps it; else .* delete pvc shared-1; then retry"
+    with pytest.raises(Failed, match=rf"the data of claims shared-1 would go.*{fix}"):
+        refuse_claims(api, spec)

@@ -142,23 +142,42 @@ def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:
     assert name == "SetEnv" and dict(pair.split("=", 1) for pair in shlex.split(settings)) == env(pod)
 
 
-def unless_ended(state: str) -> None:
-    """The removal of Trainer with one TrainJob that has this condition."""
+def unless_ended(state: str, *, kind: str = "trainjobs", owner: str = "", ours: bool = True) -> None:
+    """The removal of Trainer with one job that has this condition. OURS: the controller of JobSets is too."""
     status = {"conditions": [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}]}
     job = {"metadata": {"namespace": "team", "name": "run"}, "status": status}
-    jobs = JOBS["kubeflow-trainer"]
-    api = Cluster({f"/apis/{jobs}": {"items": [job]}})
+    job["metadata"]["ownerReferences"] = [{"kind": owner}] if owner else []
+    jobs, jobsets = JOBS["kubeflow-trainer"], "jobset.x-k8s.io/v1alpha2/jobsets"
+    api = Cluster({f"/apis/{jobs if kind == 'trainjobs' else jobsets}": {"items": [job]}})
+    if ours:
+        api.objects["/apis/apps/v1/namespaces/kubeflow-system/deployments/jobset-controller"] = {}
     refuse_jobs(api, JobsSpec(jobs=jobs), SystemClock(), lambda _: None)
 
 
-# One that is suspended waits for a quota, and has no pod.
-@pytest.mark.parametrize("state", ["Running", "Suspended"])
-def test_an_operator_is_not_taken_away_from_a_job_that_has_not_ended(state: str) -> None:
-    fix = r"Fix: wait for their end, or kubectl delete trainjobs -n NAMESPACE NAME"
-    with pytest.raises(Failed, match=rf"trainjobs team/run have not ended.*{fix}"):
-        unless_ended(state)
+# One that is suspended waits for a quota, and has no pod. A JobSet of a user needs the controller too.
+@pytest.mark.parametrize(
+    ("state", "kind", "owner"),
+    [
+        ("Running", "trainjobs", ""),
+        ("Suspended", "trainjobs", "Workflow"),
+        ("StartupPolicyInProgress", "jobsets", ""),
+    ],
+)
+def test_an_operator_is_not_taken_away_from_a_job_that_has_not_ended(
+    state: str, kind: str, owner: str
+) -> None:
+    fix = rf"Fix: wait for their end, or kubectl delete {kind} -n NAMESPACE NAME"
+    with pytest.raises(Failed, match=rf"{kind} team/run have not ended.*{fix}"):
+        unless_ended(state, kind=kind, owner=owner)
 
 
 @pytest.mark.parametrize("state", ["Complete", "Failed"])
 def test_an_operator_goes_with_jobs_that_have_ended(state: str) -> None:
     unless_ended(state)
+
+
+@pytest.mark.parametrize(
+    "about", [{"state": "Completed"}, {"state": "Running", "owner": "TrainJob"}, {"state": "", "ours": False}]
+)
+def test_a_jobset_that_has_ended_or_is_of_another_controller_keeps_nothing(about: dict[str, Any]) -> None:
+    unless_ended(kind="jobsets", **about)
