@@ -19,7 +19,6 @@ from busbar.kube.client import Api, ApiError, JsonObject
 from busbar.kube.gpus import GpuNode, requests
 from busbar.kube.nodes import NODES
 from busbar.kube.objects import find
-from busbar.kube.pods import issues_of
 from busbar.kube.wait import Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.text import listed
 
@@ -43,7 +42,7 @@ def is_bound_only(pod: JsonObject) -> bool:
 def why_rejected(pods: Sequence[JsonObject]) -> str:
     """Name the kubelets that have rejected these pods, with their reasons."""
     nodes = sorted({pod["spec"]["nodeName"] for pod in pods})
-    issues = [str(issue) for pod in pods for issue in issues_of(pod) if issue.permanent]
+    issues = [str(issue) for pod in pods for issue in kube_pods.issues_of(pod) if issue.permanent]
     text = f"the kubelet on {listed(nodes, _NAMED)} has just started, and has rejected pods of the job"
     return f"{text}: {listed(issues, _NAMED)}"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import typer
 from pulumi import automation as auto
-from pulumi.automation.events import OpType
 
 from busbar import hooks, names
 from busbar.capability import Gate, notify, of_project
@@ -20,7 +19,7 @@ from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, rep
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.guard import check_removed, check_upgrades, guard_of
-from busbar.cli.stack.rows import VERBS, PlannedChanges, Rows, resource_name
+from busbar.cli.stack.rows import PlannedChanges, Rows, resource_name
 from busbar.cli.stack.session import Session
 from busbar.config import stackfile
 from busbar.exits import DONE, FAILED, Misuse
@@ -56,8 +55,8 @@ def up(target: Target, options: Options) -> int:
             if failure:
                 why = reasons(plan.errors, failure, printed=plan.printed)
                 return s.fail(why, title="the preview failed; no changes made")
-            deleted = {each.name for each in plan.changes if each.verb == VERBS[OpType.DELETE]}
-            check_removed(target, state, deleted, lambda: report.outputs_of(stack.outputs()).values)
+            ends = [{c.name for c in plan.changes if c.verb == verb} for verb in ("delete", "replace")]
+            check_removed(target, state, ends, lambda: report.outputs_of(stack.outputs()).values)
         if options.only_preview:
             return DONE
         # Without changes the update only evaluates the outputs and the gate again.

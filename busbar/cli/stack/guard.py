@@ -108,8 +108,7 @@ def guard_of(
     kinds = capability.job_kinds if capability else ()
     # The mark of a namespace has the name that its stack had when it made it.
     resources = json.loads(state.text)["deployment"].get("resources") or []
-    made = (each["inputs"]["metadata"]["name"] for each in resources if each["type"] == _NAMESPACE)
-    of_state = dict.fromkeys(made, own)
+    of_state = {each["inputs"]["metadata"]["name"]: own for each in resources if each["type"] == _NAMESPACE}
 
     def find(ends: bool) -> Sequence[str]:
         owner = owners(cluster) | of_state
@@ -156,15 +155,17 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
 
 
 def check_removed(
-    target: Target, state: Snapshot, deleted: set[str], outputs: Callable[[], Mapping[str, Any]]
+    target: Target, state: Snapshot, ends: Sequence[set[str]], outputs: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """Raise Failed where an update deletes a Helm release of the state and a destroy would end jobs, or a
-    worker with the data of a claim. Also raises ApiError. `deleted`: names of resources."""
+    """Raise Failed where an update deletes a worker with the data of a claim, or, while a destroy would end
+    jobs, a release or a former namespace. Raises ApiError. `ends`: names that are deleted, and replaced."""
+    deleted, replaced = ends
     agents = {name for name in map(resource_name, state.resources) if f"{names.WORKER}@" in name}
     if agents & deleted and (api := _own(target.project / target.file, outputs())):
         leaving(api, [names.host_of(name) for name in agents - deleted])
-    releases = [resource_name(urn) for urn in state.resources if f"{RELEASE}::" in urn]
-    gone = listed([name for name in releases if name in deleted])
+    made = [(resource_name(urn), urn.split("::")[-2].rpartition("$")[2]) for urn in state.resources]
+    ending = {RELEASE: deleted | replaced, _NAMESPACE: replaced}
+    gone = listed([name for name, kind in made if name in ending.get(kind, ())])
     if gone and (jobs := guard_of(target, state, outputs, of_all=False).find(False)):
         what = f"no changes made: {gone} would be deleted, and jobs are running or pending: {listed(jobs)}"
         raise Failed(what, f"wait for their end, or end them; or write back what {target.file} had")

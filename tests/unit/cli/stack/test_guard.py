@@ -305,14 +305,20 @@ def test_an_update_deletes_no_release_while_jobs_run(made: Site, project: str) -
     urns = (
         "urn:pulumi:prod::p::a$kubernetes:helm.sh/v3:Release::x-release",
         "urn:pulumi:prod::p::T::y-release",
+        "urn:pulumi:prod::p::kubernetes:core/v1:Namespace::space",
     )
     target, snapshot = Target(made.folder, "prod"), Snapshot(urns, (), made.state)
     refused = rf"x-release would be deleted, and jobs are .*: {kind} ml/llama\. Fix: wait"
     with pytest.raises(Failed, match=refused):
-        check_removed(target, snapshot, {"x-release"}, lambda: KUBECONFIG)
-    check_removed(target, snapshot, {"y"}, lambda: KUBECONFIG)
+        check_removed(target, snapshot, ({"x-release"}, set()), lambda: KUBECONFIG)
+    check_removed(target, snapshot, ({"y"}, set()), lambda: KUBECONFIG)
+    # A namespace of another name takes the former one away, and a release that is replaced its CRDs.
+    for renamed in ("space", "x-release"):
+        with pytest.raises(Failed, match=rf"{renamed} would be deleted, and jobs are .*: {kind} ml/llama"):
+            check_removed(target, snapshot, (set(), {renamed}), lambda: KUBECONFIG)
+    check_removed(target, snapshot, ({"space"}, {"y"}), lambda: KUBECONFIG)
     made.workloads = []
-    check_removed(target, snapshot, {"x-release"}, lambda: KUBECONFIG)
+    check_removed(target, snapshot, ({"x-release"}, set()), lambda: KUBECONFIG)
 
 
 def test_a_preview_asks_for_claims_on_the_workers_that_it_deletes(
@@ -324,6 +330,9 @@ def test_a_preview_asks_for_claims_on_the_workers_that_it_deletes(
     urns = tuple(f"urn:pulumi:prod::p::T::busbar-worker@{name}" for name in ("gpu-1", "gpu-2"))
     for deleted in ("busbar-worker@gpu-2", "x"):
         check_removed(
-            Target(made.folder, "prod"), Snapshot(urns, (), made.state), {deleted}, lambda: KUBECONFIG
+            Target(made.folder, "prod"),
+            Snapshot(urns, (), made.state),
+            ({deleted}, set()),
+            lambda: KUBECONFIG,
         )
     assert asked == [["gpu-1"]]
