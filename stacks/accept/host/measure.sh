@@ -6,8 +6,6 @@
 #   LEAVE=true it leaves that text, which is RUN, in FOLDER/.busbar-RUN.
 # VERB=storage: {"error","fio"}: the output of fio in FOLDER/.busbar-RUN: writes, reads, random reads.
 # VERB=clear: removes FOLDER/.busbar-RUN.
-#
-# By hand: sudo VERB=fabric bash stacks/accept/host/measure.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/../../../host/parts.sh" lib
 
 FABRIC_SECONDS=120

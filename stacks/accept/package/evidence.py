@@ -68,8 +68,7 @@ class OfRun(OutputModel):
 class Begun(OfRun):
     """The run, written when it begins. `busbar`: version and commit of the release that ran it.
 
-    `rows`: the ids of its default criteria. `options`: what the command was given beside the criteria, such
-    as the text of the cabling's design.
+    `rows`: the ids of its default criteria. `options`: given beside the criteria, such as the cabling.
     """
 
     began: str

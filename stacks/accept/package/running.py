@@ -43,8 +43,7 @@ PATIENCE_SECONDS = 180
 class Running:
     """A run on its way: where its evidence goes, and what it works on.
 
-    `kubeconfig`: of a cluster that busbar did not make. `logs_in`: if there is a login to the hosts.
-    `rows`: those of the criteria.
+    `kubeconfig`: of a cluster that busbar did not make. `logs_in`: to the hosts. `rows`: of the criteria.
     """
 
     folder: Path

@@ -154,8 +154,7 @@ def _median(results: Mapping[Group, float | None], runs: tuple[Group, ...]) -> f
 
 # Runs of each node alone, and again of those whose better run is low. One run of 60 dips.
 RUNS_ALONE = 2
-# Seconds of the start of a job of few nodes, and of a run of a node alone, a pair, and one rail
-# (docs/localise.md).
+# Seconds of the start of a job of few nodes, and of its runs (docs/localise.md).
 FEW_SECONDS, ALONE_SECONDS, PAIR_SECONDS, RAIL_SECONDS = 30, 20, 36, 22.5
 
 
@@ -251,8 +250,7 @@ def _diagnosing(stage: str, jobs: Sequence[Job], first: float, again: float) -> 
 _ALONE = RUNS_ALONE * ALONE_SECONDS
 NVLINK = _diagnosing("nvlink", [(Alone, ("A", "B"))], _ALONE, _ALONE)
 PAIRS = _diagnosing("pairs", [(Pairs, ("A", "B"))], 2 * PAIR_SECONDS, 7 * PAIR_SECONDS)
-# Eight rails, with two rounds each. Of 440 healthy nodes 26 rounds run again at a spread of 3 % with dips,
-# and none where runs hardly vary.
+# Eight rails, with two rounds each. Of 440 healthy nodes 26 rounds run again at a spread of 3 % with dips.
 RAILS = _diagnosing("rails", [(Rails, ("C",))], 16 * RAIL_SECONDS, 15 * RAIL_SECONDS)
 # After the soak, in short, to be compared with before. The second job starts all nodes, as the first one.
 AFTER = _diagnosing(
