@@ -18,7 +18,7 @@ from busbar.exits import DONE, FAILED, NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl import explained, new_run
 from busbar.finding import shown
 from busbar.names import VALIDATION_NAMESPACE
-from busbar.text import counted, listed
+from busbar.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -234,9 +234,6 @@ def history(
     stack: Stack,
     project: Project = None,
     as_json: AsJson = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the bandwidths over time as SVG.")
-    ] = None,
 ) -> None:
     """Show all measurements of a stack, what is normal for its nodes, and what changed before a run.
 
@@ -256,8 +253,6 @@ def history(
     found = entries(_runs(path.parent / ".busbar" / name, loaded))
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {shown(name)}", NO_VERDICT)
-    if svg:
-        _write(svg, found)
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}
     print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
     last: dict[Any, Entry] = {each.run.record.pool: each for each in found}
@@ -312,28 +307,3 @@ def _table(found: Sequence[Entry]) -> str:
     with console.capture() as text:
         console.print(made)
     return "\n".join(line.rstrip() for line in text.get().splitlines())
-
-
-def _write(path: Path, found: Sequence[Entry]) -> None:
-    from busbar.judge.nccl.report.svg import Dot, series_svg, write_report
-
-    series: dict[str, list[Dot]] = {}
-    for each in found:
-        run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
-        if busbw is None:
-            continue
-        about = f"{run.record.kind}, {counted(len(run.nodes), 'node')}, {run.result.verdict}"
-        dot = Dot(
-            run.at,
-            busbw,
-            is_bad=each.is_low or run.result.verdict != "pass",
-            text="; ".join([about, *each.changes]),
-            normal=noise.median if noise else None,
-            floor=noise.floor if noise else None,
-            changed=bool(each.changes),
-        )
-        series.setdefault(f"pool {run.record.pool}", []).append(dot)
-    try:
-        write_report(path, series_svg(series))
-    except OSError as error:
-        fail(f"{path} not written: {error.strerror}", USAGE)

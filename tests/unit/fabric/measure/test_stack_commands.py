@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -238,8 +237,6 @@ def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
         ("measure mysite --pool h100 --nodes gpu-1,gpu-3", "no workers of h100: gpu-3"),
         ("measure nosite", "nosite"),
         ("history nosite", "nosite"),
-        ("history mysite --svg no/such/folder.svg", "no/such/folder.svg not written: No such file"),
-        ("history mysite --svg Pulumi.mysite.yaml", "Pulumi.mysite.yaml not written: it exists and is not"),
         ("measure broken", "Pulumi.broken.yaml: 4 errors"),
     ],
 )
@@ -352,22 +349,3 @@ def test_history_without_the_cluster_says_so_and_shows_what_is_here(
 def test_history_without_a_run_names_the_command_that_makes_one(cluster: Foreign) -> None:
     done = busbar("history", "mysite")
     assert (done.exit_code, "Fix: busbar measure mysite" in done.stderr) == (2, True)
-
-
-def test_history_draws_a_picture_per_pool_with_a_dot_per_run(cluster: Foreign) -> None:
-    known(*STEADY, 350.0)
-    slow(cluster, "gpu-3")
-    busbar("measure", "mysite", "--pool", "b200")
-    done = busbar("history", "mysite", "--svg", "history.svg")
-    assert done.exit_code == 1
-    drawn = ET.parse("history.svg").getroot()
-    spaces = {"svg": "http://www.w3.org/2000/svg"}
-    names = [each.text for each in drawn.findall(".//svg:text[@class='ink name']", spaces)]
-    assert names == ["pool h100: bus bandwidth, GB/s", "pool b200: bus bandwidth, GB/s"]
-    dots = drawn.findall(".//svg:circle", spaces)
-    assert len(dots) == 7
-    bad = [each.findtext("svg:title", "", spaces) for each in dots if "bad" in each.get("class", "")]
-    assert [text.partition(". ")[2][:22] for text in bad] == [
-        "measure, 2 nodes, pass",  # and low
-        "measure, 2 nodes, fail",
-    ]
