@@ -223,13 +223,12 @@ def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]],
 
 def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
-    from busbar.fabric.diagnosis import Diagnosis, details, findings_of, write_page
+    from busbar.fabric.diagnosis import Diagnosis, details, findings_of
     from busbar.fabric.diagnosis.findings import COLUMNS
     from busbar.kube.wait import SystemClock
 
     state = Diagnosis(backend, scope, SystemClock(), progress).run()
     found = findings_of(state, scope)
-    progress(f"page: {write_page(state, scope, found, stack)}")
     if as_json:
         print_text(found.as_json(stack, details(state, scope)))
     else:

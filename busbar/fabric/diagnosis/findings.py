@@ -110,7 +110,7 @@ class Findings:
             yield f"not judged    {listed(self.not_judged, most)}: whether they are 10 % slow, because {why}"
         yield from (f"slow once     {line}" for line in self.recovered[:most])
         if len(self.recovered) > most:
-            yield f"slow once     {len(self.recovered) - most} more runs: see the page"
+            yield f"slow once     {len(self.recovered) - most} more runs: see --json"
         if self.stopped:
             yield f"stopped       {self.stopped}"
         some = f"{len(self.healthy)}: {listed(self.healthy, most)}"

@@ -1,27 +1,20 @@
-"""The page of a diagnosis: what is slow, and nodes x rails as a heat map. No script, font or link."""
+"""Nodes x rails as a heat map, a section of a page. No script, font or link."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from markupsafe import Markup
 
-from busbar.fabric.diagnosis.findings import COLUMNS, Findings
-from busbar.fabric.diagnosis.stages import Scope, State, known_of
 from busbar.fabric.localise import Group
 from busbar.fabric.localise.groups import GOOD, by_place
-from busbar.judge.nccl.report.html import DATE, style
 from busbar.judge.nccl.report.svg import template
 from busbar.text import natural
 
-PACKAGE, PAGE = "busbar.fabric.diagnosis", "diagnosis.html"
 LABEL = 6.2  # px of a character of a node's name
 TALLEST = 40  # nodes of a block: those of a larger rail group have several
-WORDS = {0: ("pass", "Nothing slow"), 1: ("fail", "Slow"), 2: ("unknown", "No verdict")}
 # From the share of the expected value: a colour per step, the same in light and dark.
 STEPS = ((1 / 3, "#7f1d1d"), (0.6, "#b3261e"), (0.8, "#e4572e"), (GOOD, "#f2a65a"), (math.inf, "#2e9e5b"))
 
@@ -35,38 +28,11 @@ class Cells:
     rails: dict[int, float] = field(default_factory=dict)
 
 
-def write_page(state: State, scope: Scope, found: Findings, stack: str) -> Path:
-    """Write the page beside the state; its path. Raises OSError."""
-    scope.folder.mkdir(parents=True, exist_ok=True)
-    path = scope.folder / PAGE
-    path.write_text(render(state, scope, found, stack), encoding="utf-8")
-    return path
-
-
-def render(state: State, scope: Scope, found: Findings, stack: str) -> str:
-    """The whole HTML page."""
-    cells = cells_of(known_of(state, scope).shares())
-    grade, word = WORDS[found.exit_code]
-    return template(PACKAGE, "page.html.j2").render(
-        style=style(),
-        title=f"Diagnosis of {stack}, pool {found.pool}",
-        found=found,
-        columns=COLUMNS,
-        grade=grade,
-        word=word,
-        began=time.strftime(DATE, time.gmtime(state.began)),
-        map=heat_map(cells, state.nodes, state.absent, scope.places, scope.hardware.rails),
-    )
-
-
-def cells_of(values: Mapping[Group, float], *, both: bool = False) -> dict[str, Cells]:
-    """The best run of each node, by shares or GB/s: one good pair shows that all its rails are good.
-
-    BOTH: a run of a rail is one of both nodes; else of the first, to which the second is a healthy partner.
-    """
+def cells_of(values: Mapping[Group, float]) -> dict[str, Cells]:
+    """The best run of each node, by shares or GB/s: one good pair shows that all its rails are good."""
     found: dict[str, Cells] = {}
     for group, value in values.items():
-        for node in group.nodes if both or group.rail is None else group.nodes[:1]:
+        for node in group.nodes:
             cells = found.setdefault(node, Cells())
             if group.rail is not None:
                 cells.rails[group.rail] = max(value, cells.rails.get(group.rail, 0.0))
@@ -100,8 +66,8 @@ def heat_map(
         for low, (limit, colour) in zip(limits, STEPS, strict=False)
     ]
     label = round(max(map(len, nodes)) * LABEL + 6)
-    found = template(PACKAGE, "heat.html.j2").render(blocks=blocks, rails=rails, label=label, steps=steps)
-    return Markup(found)
+    shown = template("busbar.fabric.diagnosis", "heat.html.j2")
+    return Markup(shown.render(blocks=blocks, rails=rails, label=label, steps=steps))
 
 
 def _row(

@@ -168,9 +168,9 @@ def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[flo
     """The map, and GB/s per node: alone, best pair, slowest rail. None without runs. Raises Untrusted."""
     facts = evidence.begun.site.pools[pool]
     known = comparable(Known(evidence.results(pool, *kinds.OF_NODES), facts.group_gbps))
-    if not (cells := cells_of(known.shares(), both=True)):
+    if not (cells := cells_of(known.shares())):
         return None
-    best = cells_of({group: busbw or 0.0 for group, busbw in known.results.items()}, both=True)
+    best = cells_of({group: busbw or 0.0 for group, busbw in known.results.items()})
     figures = dict[str, list[float | None]]()
     for name in facts.workers:
         runs = best.get(name, Cells())
