@@ -168,20 +168,21 @@ class _Reader:
     def _chosen(self) -> list[GpuNode]:
         """The Nodes to measure. Raises CannotMeasure without any."""
         asked, known = self._request.nodes, {each.node.name: each for each in self._facts.nodes}
-        missing: list[str] = []
-        if not asked:
-            having = [each for each in known.values() if GPU_RESOURCE in each.offered or each.product]
-            out = {each.node.name: why for each in having if (why := _left_out(each))}
-            chosen = [each for each in having if each.node.name not in out]
-            self._notes += [f"{name} is left out: {why}" for name, why in out.items()]
-            # A quarantine means that a Node is to be left out. A cordon, or a gone kubelet, does not.
-            missing = [f"{name} ({why})" for name, why in out.items() if not known[name].node.quarantine]
-            source = f"cluster: all Nodes with {GPU_RESOURCE}"
-        else:
-            names = list(known) if is_selector(asked) else list(dict.fromkeys(asked.strip(",").split(",")))
+        out: dict[str, str] = {}
+        if asked and not is_selector(asked):
+            names = list(dict.fromkeys(asked.strip(",").split(",")))
             self._findings += [f"{name}: no such Node" for name in names if name not in known]
             chosen = [known[name] for name in names if name in known]
-            source = "--nodes"
+        else:
+            having = [
+                node for node in known.values() if asked or GPU_RESOURCE in node.offered or node.product
+            ]
+            out = {each.node.name: why for each in having if (why := _left_out(each))}
+            chosen = [each for each in having if each.node.name not in out]
+        self._notes += [f"{name} is left out: {why}" for name, why in out.items()]
+        # A quarantine means that a Node is to be left out. A cordon, or a gone kubelet, does not.
+        missing = [f"{name} ({why})" for name, why in out.items() if not known[name].node.quarantine]
+        source = "--nodes" if asked else f"cluster: all Nodes with {GPU_RESOURCE}"
         if not chosen:
             where = f"Node of --nodes {asked}" if asked else f"usable Node with {GPU_RESOURCE}"
             raise CannotMeasure([*self._findings, *self._notes, f"no {where}. Fix: see kubectl get nodes"])

@@ -257,10 +257,11 @@ def test_a_node_that_cannot_be_measured_must_be_left_out_by_name_or_number(node:
 
 
 def test_a_node_in_quarantine_is_left_out_with_a_note_and_measured_by_its_name() -> None:
-    held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",))
+    held = gpu_node("gpu-3", taints=("busbar/quarantine=true:NoSchedule",), labels={"pool": "a"})
     held["metadata"]["annotations"] = {"busbar/quarantine": '{"why": "fan"}'}
-    cluster = Foreign(gpu_node("gpu-1"), gpu_node("gpu-2"), held)
+    cluster = Foreign(*(gpu_node(f"gpu-{number}", labels={"pool": "a"}) for number in (1, 2)), held)
     made = planned(cluster)
+    assert planned(cluster, "pool=a").job.nodes == made.job.nodes, "a selector is not its name"
     assert (made.job.nodes, made.notes) == (("gpu-1", "gpu-2"), ["gpu-3 is left out: in quarantine: fan"])
     held["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     assert planned(cluster).notes == made.notes, "also where it is not Ready"
