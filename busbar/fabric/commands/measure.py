@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
-    from busbar.fabric.measure.history import Entry, Run
+    from busbar.fabric.measure.history import Entry
     from busbar.hosts.inventory import Host
     from busbar.kube.client import RestApi
 
@@ -171,7 +171,7 @@ def _measure(
     from busbar.capability import notify
     from busbar.fabric.measure import LeftBehind, Preempted
     from busbar.fabric.measure import measure as run_plan
-    from busbar.fabric.measure.history import append, entries, read_folder
+    from busbar.fabric.measure.history import append, entries, joined, read_folder
     from busbar.judge.archive import REPORT, VERDICT
     from busbar.judge.nccl.report.terminal import verdict_text
     from busbar.kube.wait import SystemClock
@@ -189,7 +189,7 @@ def _measure(
     # The path is relative, as in an update: a reader of the record may have another project folder.
     about = {"pool": pool, "folder": str(folder.relative_to(file.project))}
     options = f" --kubeconfig {of_stack / 'kubeconfig'}"
-    is_whole = not planned.missing
+    is_whole, since = not planned.missing, joined(api)
     try:
         verdict = run_plan(api, planned, str(folder), SystemClock(), progress, keep, options, about)
     except LeftBehind as left:
@@ -200,7 +200,7 @@ def _measure(
         raise
     for old in sorted(folder.parent.iterdir())[:-KEPT_RUNS]:  # their names begin with the time
         shutil.rmtree(old, ignore_errors=True)
-    of_pool = [each for each in entries(read_folder(of_stack)) if each.run.record.pool == pool]
+    of_pool = [each for each in entries(read_folder(of_stack), since) if each.run.record.pool == pool]
     if of_pool and (warning := of_pool[-1].warning):
         progress(f"warning: {warning}")
     if not as_json:
@@ -240,45 +240,51 @@ def history(
     A run warns that is below the median of at least five passes on the same nodes and profile by more than
     four times their median absolute deviation and by more than 3 %.
 
-    Exit code 0: the last run of each pool, and of each worker of a K3s cluster that is not in quarantine,
-    passed and is normal; 1: one is low or no pass; 2: no run is known; 64: no such stack.
+    Exit code 0: the last run of each worker that is not in quarantine (on Slurm of each pool) passed and is
+    normal; 1: one is low or no pass; 2: no run of one is known; 64: no such stack.
     """
     from busbar.config.stackfile import stack_of
-    from busbar.fabric.measure.history import entries
 
     path = find_file(stack, project)
     name = stack_of(path)
     is_here = (capability := capability_of(path)) and capability.measuring(path)
     loaded = None if is_here else load_stack(stack, project)
-    found = entries(_runs(path.parent / ".busbar" / name, loaded))
+    found, since = _entries(path.parent / ".busbar" / name, loaded)
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {shown(name)}", NO_VERDICT)
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}
     print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
-    last: dict[Any, Entry] = {each.run.record.pool: each for each in found}
+    last, unmeasured = {each.run.record.pool: each for each in found}, list[str]()
     if loaded:
         cluster = loaded[1]
         usable = {host.name for host in cluster.hosts.workers} - {*cluster.quarantine}
-        last |= {(name,): each for each in found for name in usable.intersection(each.run.nodes)}
+        last = {worker: each for each in found for worker in usable & each.run.of(since)}
+        unmeasured = sorted(usable - {*last})
     bad = [each for each in last.values() if each.is_low or each.run.result.verdict != "pass"]
     for run, low in {each.run.record.job_uid: (each.run, each.warning) for each in bad}.values():
         text = f"{run.result.verdict} on {listed(run.nodes)} at {run.at:%Y-%m-%d %H:%M} UTC"
         progress(f"warning: {low or f'pool {run.record.pool}: {text}'}")
-    if bad:
-        raise typer.Exit(FAILED)
+    if unmeasured:
+        progress(f"warning: no run on {listed(unmeasured)}. Fix: busbar measure {shown(name)}")
+    if bad or unmeasured:
+        raise typer.Exit(FAILED if bad else NO_VERDICT)
 
 
-def _runs(folder: Path, stack: tuple[StackFile, Cluster] | None) -> list[Run]:
-    """The records on this machine, and in the cluster; if the cluster cannot be read, a note says so."""
-    from busbar.fabric.measure.history import read_cluster, read_folder
+def _entries(
+    folder: Path, stack: tuple[StackFile, Cluster] | None
+) -> tuple[list[Entry], dict[str, datetime]]:
+    """The runs on this machine and in the cluster, and `joined`; without the cluster a note says so."""
+    from busbar.fabric.measure.history import entries, joined, read_cluster, read_folder
 
-    here = read_folder(folder, progress)
+    runs, since = read_folder(folder, progress), dict[str, datetime]()
     try:
-        # A run that was judged again has its later verdict in the record on this machine.
-        return [*(read_cluster(cluster_api(*stack), VALIDATION_NAMESPACE) if stack else ()), *here]
+        if stack:
+            api = cluster_api(*stack)
+            # A run that was judged again has its later verdict in the record on this machine.
+            runs, since = [*read_cluster(api, VALIDATION_NAMESPACE), *runs], joined(api)
     except NoVerdict as error:
         progress(f"note: only what was measured from this folder is shown: {error}")
-        return here
+    return entries(runs, since), since
 
 
 def _table(found: Sequence[Entry]) -> str:

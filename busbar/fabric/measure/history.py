@@ -14,11 +14,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from busbar.collect.result import Results
 from busbar.judge.archive import JOB, Record, changes
 from busbar.kube.client import Api
+from busbar.kube.nodes import NODES
 from busbar.kube.wait import ProgressCallback
 from busbar.outputs.contract import FORMAT, PoolResult
 from busbar.text import counted, listed
@@ -33,7 +35,16 @@ FILE = "history.jsonl"
 # Facts about the software from the log. Configured versions are settings.
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
 # Settings with which the bandwidth is another quantity.
-_KEY = ("profile", "collectives", "max_bytes", "gpus_per_node", "algorithm")
+_KEY = (
+    "profile",
+    "collectives",
+    "max_bytes",
+    "gpus_per_node",
+    "algorithm",
+    "transport",
+    "rails",
+    "rate_gbps",
+)
 # Settings that differ between an update and `busbar measure`, without an effect on the bandwidth.
 _NO_CONDITIONS = (JOB, "run", "deadline_seconds", "tolerations")
 
@@ -55,6 +66,10 @@ class Run:
     def comparable(self) -> tuple[Any, ...]:
         """The key of runs whose bandwidths are comparable: the Nodes, and the profile with its sizes."""
         return (self.record.pool, self.nodes, *(self.record.settings.get(key) for key in _KEY))
+
+    def of(self, joined: Mapping[str, datetime]) -> frozenset[str]:
+        """Those of its Nodes that are the machines of now."""
+        return frozenset(node for node in self.nodes if node not in joined or joined[node] <= self.at)
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -134,18 +149,22 @@ class Entry:
         return {**about, "changes": list(self.changes), "result": result, "settings": record.settings}
 
 
-def entries(runs: Iterable[Run]) -> list[Entry]:
-    """An entry per run, in the order of time, compared with the runs before it."""
+def entries(runs: Iterable[Run], joined: Mapping[str, datetime] = MappingProxyType({})) -> list[Entry]:
+    """An entry per run, in the order of time, compared with the runs before it.
+
+    `joined`: as the function gives it. Runs before that are not compared with those after it.
+    """
     newest = {run.record.job_uid: run for run in runs}
     passes: dict[tuple[Any, ...], list[float]] = {}
     before: dict[Any, Run] = {}
     found: list[Entry] = []
     for run in sorted(newest.values(), key=lambda run: (run.at, run.record.job_uid)):
-        values = passes.setdefault(run.comparable, [])
-        former = before.get(run.comparable) or before.get(run.record.pool)
+        key = (run.of(joined), *run.comparable)
+        values = passes.setdefault(key, [])
+        former = before.get(key) or before.get(run.record.pool)
         changes = () if former is None else tuple(_changes(former, run))
         found.append(Entry(run, Noise.of(values), changes))
-        before[run.record.pool] = before[run.comparable] = run
+        before[run.record.pool] = before[key] = run
         if run.result.verdict == "pass" and run.result.busbw_gbps is not None:
             values.append(run.result.busbw_gbps)
     return found
@@ -193,6 +212,12 @@ def read_folder(folder: Path, note: ProgressCallback = lambda _: None) -> list[R
         if unread := len(lines) - len(found):
             note(f"note: {counted(unread, 'line')} of {file} cannot be read as a measurement")
     return runs
+
+
+def joined(api: Api) -> dict[str, datetime]:
+    """Node -> when it joined: before that its name was another machine's. Raises ApiError."""
+    nodes = (node["metadata"] for node in api.list(NODES))
+    return {node["name"]: datetime.fromisoformat(node["creationTimestamp"]) for node in nodes}
 
 
 def read_cluster(api: Api, namespace: str) -> list[Run]:

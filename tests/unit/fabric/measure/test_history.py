@@ -84,10 +84,12 @@ def test_a_run_below_the_noise_is_low(before: tuple[float, ...], busbw: float, i
         {"nodes": ("gpu-1", "gpu-3")},
         {"settings": {"profile": "h100-sharp"}},
         {"settings": {"max_bytes": "1073741824"}},
+        {"settings": {"transport": "socket"}},
+        {"settings": {"rails": "4"}},
         {"pool": "b200"},
         {"verdict": "fail"},
     ],
-    ids=["other nodes", "another profile", "another size", "another pool", "no pass"],
+    ids=["other nodes", "another profile", "another size", "TCP", "other rails", "another pool", "no pass"],
 )
 def test_runs_of_something_else_or_without_a_pass_are_no_noise(other: dict[str, Any]) -> None:
     runs = [run(number, value, **other) for number, value in enumerate(STEADY)]
@@ -153,3 +155,9 @@ def test_the_order_of_the_records_does_not_matter(runs: list[Run]) -> None:
     found = entries(runs)
     assert [each.run.record.job_uid for each in found] == [f"u-{number}" for number in range(6)]
     assert [each.is_low for each in found] == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize(("hours", "is_low"), [(4.5, False), (-1, True)])
+def test_runs_on_a_machine_that_was_there_before_are_no_noise(hours: float, is_low: bool) -> None:
+    runs = [run(number, value) for number, value in enumerate((*STEADY, 350.0))]
+    assert entries(runs, {"gpu-2": START + timedelta(hours=hours)})[-1].is_low is is_low

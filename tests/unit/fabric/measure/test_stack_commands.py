@@ -241,7 +241,6 @@ def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
     ],
 )
 def test_bad_usage_ends_with_64_and_measures_nothing(cluster: Foreign, words: str, complaint: str) -> None:
-    known(390.0)
     Path("Pulumi.broken.yaml").write_text("config: {'busbar:cluster': {}}")
     done = busbar(*words.split())
     assert (done.exit_code, complaint in done.stderr) == (64, True), done.stderr
@@ -267,7 +266,11 @@ def test_ctrl_c_ends_with_130_and_all_pools(cluster: Foreign, monkeypatch: pytes
 
 
 def known(*values: float, **more: Any) -> None:
-    """Records of these bandwidths on this machine."""
+    """Records of these bandwidths on this machine, of a stack that has the pool h100 alone."""
+    found = yaml.safe_load(Path("Pulumi.mysite.yaml").read_text())
+    del found["config"]["busbar:cluster"]["pools"]["b200"]
+    del found["config"]["busbar:cluster"]["hosts"]["workers"][2:]
+    Path("Pulumi.mysite.yaml").write_text(yaml.safe_dump(found, sort_keys=False))
     folder = FOLDER / "h100"
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(summary(run(number, value, **more))) for number, value in enumerate(values)]
@@ -292,12 +295,21 @@ def test_history_ends_with_1_and_a_warning_where_the_last_run_is_low(cluster: Fo
     assert done.stderr.endswith("Changed since the run before: nothing that is recorded\n")
 
 
-@pytest.mark.parametrize(("pool", "code"), [("h100", 0), ("b200", 1)])
-def test_the_last_run_of_each_pool_decides_how_history_ends(cluster: Foreign, pool: str, code: int) -> None:
-    known(390.0, verdict="fail")
+def test_a_fail_on_hosts_that_the_stack_has_no_more_decides_nothing(cluster: Foreign) -> None:
+    known(390.0, nodes=("gpu-8", "gpu-9"), pool="a100", verdict="fail")
+    done = busbar("history", "mysite")
+    assert (done.exit_code, "warning: no run on gpu-1, gpu-2" in done.stderr) == (2, True)
     with (FOLDER / "h100" / FILE).open("a") as file:
-        file.write(json.dumps(summary(run(1, 390.0, pool=pool))))
-    assert busbar("history", "mysite").exit_code == code
+        file.write(json.dumps(summary(run(1, 390.0))))
+    assert busbar("history", "mysite").exit_code == 0
+
+
+def test_a_worker_whose_machine_was_never_measured_is_named_and_no_good_end(cluster: Foreign) -> None:
+    known(390.0)
+    cluster.objects["/api/v1/nodes/gpu-2"]["metadata"]["creationTimestamp"] = "2026-11-24T07:00:00Z"
+    done = busbar("history", "mysite")
+    warning = "warning: no run on gpu-2. Fix: busbar measure mysite"
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, warning)
 
 
 @pytest.mark.parametrize(
