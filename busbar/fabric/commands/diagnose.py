@@ -19,7 +19,6 @@ from busbar.finding import shown
 from busbar.text import counted, listed
 
 if TYPE_CHECKING:
-    from busbar.config import Cluster
     from busbar.config.cluster import AnyCluster, Worker
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Backend, Findings, Scope, State
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 FOLDER = "diagnosis"
 KEPT = ". What is known is kept: busbar diagnose {stack} continues"
-_SHOWN = 12
 
 
 def diagnose(
@@ -92,15 +90,39 @@ def diagnose(
 
 
 def _diagnose(
-    path: Path, pool: str | None, nodes: str | None, *, as_json: bool, quarantine: bool, release: bool
+    path: Path,
+    pool: str | None,
+    nodes: str | None,
+    *,
+    as_json: bool = False,
+    quarantine: bool = False,
+    release: bool = False,
 ) -> int:
     """Find what is slow in a pool of a K3s cluster, and print it. Returns the exit code."""
     from busbar.config import stackfile
-    from busbar.fabric.diagnosis.quarantine import why_not
+    from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
+    from busbar.fabric.diagnosis.quarantine import to_release, why_not, with_partners
+    from busbar.hosts.inventory import Inventory
+    from busbar.kube.wait import SystemClock
 
     file = stackfile.read(path)
     cluster = file.cluster()
-    judged, state, found = _in_pool(file, cluster, pool, nodes, as_json=as_json, release=release)
+    inventory = Inventory.of(cluster)
+    chosen, named = one_pool([*cluster.pools], inventory.workers, pool, nodes)
+    wanted = [host.name for host in inventory.usable_of(chosen)] if named is None else named
+    judged = to_release(inventory, chosen, named) if release else []
+    if release and not judged:
+        fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
+    if release:
+        wanted = with_partners(inventory, chosen, judged)
+    if not wanted:
+        fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
+    folder = file.project / ".busbar" / file.stack / chosen / FOLDER
+    scope = scope_of(inventory, chosen, wanted, folder, judged)
+    api = cluster_api(file, cluster)
+    backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress)
+    with when_interrupted(KEPT.format(stack=shown(file.stack))):
+        state, found = run(backend, scope, file.stack, as_json=as_json)
     if quarantine:
         put_in_quarantine(file, cluster, found)
     kept = {node: why for node in judged if (why := why_not(state, found, node))}
@@ -223,18 +245,18 @@ def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]],
 
 def run(backend: Backend, scope: Scope, stack: str, *, as_json: bool = False) -> tuple[State, Findings]:
     """Run or continue a diagnosis, and print what it finds."""
-    from busbar.fabric.diagnosis import Diagnosis, details, findings_of
+    from busbar.fabric.diagnosis import Diagnosis, findings_of
     from busbar.fabric.diagnosis.findings import COLUMNS
     from busbar.kube.wait import SystemClock
 
     state = Diagnosis(backend, scope, SystemClock(), progress).run()
     found = findings_of(state, scope)
     if as_json:
-        print_text(found.as_json(stack, details(state, scope)))
+        print_text(found.as_json(stack, state, scope))
     else:
         if found.rows:
-            print_table(COLUMNS, [row.texts(_SHOWN) for row in found.rows])
-        print_text("\n".join(found.lines(_SHOWN)))
+            print_table(COLUMNS, [row.texts for row in found.rows])
+        print_text("\n".join(found.lines()))
     return state, found
 
 
@@ -269,45 +291,9 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:
             # The diagnosis has printed why there is no verdict; the update has failed for another reason.
             try:
-                _in_pool(file, cluster, pool, None)
+                _diagnose(path, pool, None)
             except (typer.Exit, Failed, KeyboardInterrupt) as error:
                 end(error)
-
-
-def _in_pool(
-    file: StackFile,
-    cluster: Cluster,
-    pool: str | None,
-    nodes: str | None,
-    *,
-    as_json: bool = False,
-    release: bool = False,
-) -> tuple[list[str], State, Findings]:
-    """Diagnose a pool of a K3s cluster. Also returns the nodes that are judged for their release.
-
-    Ends the command with 64 for another pool, or a node that is not in it.
-    """
-    from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
-    from busbar.fabric.diagnosis.quarantine import to_release, with_partners
-    from busbar.hosts.inventory import Inventory
-    from busbar.kube.wait import SystemClock
-
-    inventory = Inventory.of(cluster)
-    chosen, named = one_pool([*cluster.pools], inventory.workers, pool, nodes)
-    wanted = [host.name for host in inventory.usable_of(chosen)] if named is None else named
-    judged = to_release(inventory, chosen, named) if release else []
-    if release and not judged:
-        fail(f"no worker of pool {chosen} to release. Fix: --nodes A, of those in quarantine", USAGE)
-    if release:
-        wanted = with_partners(inventory, chosen, judged)
-    if not wanted:
-        fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
-    folder = file.project / ".busbar" / file.stack / chosen / FOLDER
-    scope = scope_of(inventory, chosen, wanted, folder, judged)
-    api = cluster_api(file, cluster)
-    backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress)
-    with when_interrupted(KEPT.format(stack=shown(file.stack))):
-        return judged, *run(backend, scope, file.stack, as_json=as_json)
 
 
 def one_pool(

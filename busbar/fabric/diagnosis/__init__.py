@@ -4,7 +4,7 @@
 starts the jobs: `kubernetes` has that of a stack of K3s.
 """
 
-from busbar.fabric.diagnosis.findings import Findings, details, findings_of
+from busbar.fabric.diagnosis.findings import Findings, findings_of
 from busbar.fabric.diagnosis.stages import Backend, Diagnosis, Scope, State
 
-__all__ = ["Backend", "Diagnosis", "Findings", "Scope", "State", "details", "findings_of"]
+__all__ = ["Backend", "Diagnosis", "Findings", "Scope", "State", "findings_of"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from busbar.exits import DONE, FAILED, NO_VERDICT
 from busbar.fabric.diagnosis.stages import Scope, State, known_of
@@ -18,6 +16,8 @@ from busbar.text import counted, listed
 COLUMNS = ("slow", "where", "measured", "expected", "runs", "partners")
 # Commands are shown for so many of the nodes of a group in which some are slow.
 _SHOWN = 4
+# Names in a line.
+_MOST = 12
 _CAUSES = {
     "node": "node",
     "rail": "rail",
@@ -58,11 +58,12 @@ class Row:
             return f"{what} without a result"
         return f"{what} {self.measured:g}" + (f" of {self.expected:g} GB/s" if self.expected else " GB/s")
 
-    def texts(self, most: int = sys.maxsize) -> tuple[str, ...]:
-        """The cells of COLUMNS, with at most so many partners."""
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The cells of COLUMNS."""
         measured = "no result" if self.measured is None else f"{self.measured:g} GB/s"
         expected = "not known" if self.expected is None else f"{self.expected:g} GB/s"
-        return self.cause, self.where, measured, expected, str(self.runs), listed(self.partners, most)
+        return self.cause, self.where, measured, expected, str(self.runs), listed(self.partners, _MOST)
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class Findings:
             return FAILED
         return NO_VERDICT if self.absent or self.undecided or self.stopped or not self.healthy else DONE
 
-    def lines(self, most: int = sys.maxsize) -> Iterator[str]:
-        """All that is not in the rows, with at most so many names in a line."""
+    def lines(self) -> Iterator[str]:
+        """All that is not in the rows."""
         for row in self.rows:
             yield from (f"reason  {row.where}: {reason}" for reason in row.reasons)
         for command in dict.fromkeys(command for row in self.rows for command in row.next):
@@ -103,23 +104,28 @@ class Findings:
         for node, why in self.absent.items():
             yield f"not measured  {node}: {why}"
         if self.undecided:
-            yield f"not decided   {listed(self.undecided, most)}: too few runs with healthy partners"
+            yield f"not decided   {listed(self.undecided, _MOST)}: too few runs with healthy partners"
         if self.not_judged:
             vary = f"single runs vary by {self.spread:.0%}"
             why = vary if self.spread else "they have too few runs or peers"
-            yield f"not judged    {listed(self.not_judged, most)}: whether they are 10 % slow, because {why}"
-        yield from (f"slow once     {line}" for line in self.recovered[:most])
-        if len(self.recovered) > most:
-            yield f"slow once     {len(self.recovered) - most} more runs: see --json"
+            yield f"not judged    {listed(self.not_judged, _MOST)}: whether they are 10 % slow, because {why}"
+        yield from (f"slow once     {line}" for line in self.recovered[:_MOST])
+        if len(self.recovered) > _MOST:
+            yield f"slow once     {len(self.recovered) - _MOST} more runs: see --json"
         if self.stopped:
             yield f"stopped       {self.stopped}"
-        some = f"{len(self.healthy)}: {listed(self.healthy, most)}"
+        some = f"{len(self.healthy)}: {listed(self.healthy, _MOST)}"
         yield f"healthy       {some if self.healthy else 'none'}"
         yield f"{counted(self.runs, 'run')} in {self.seconds:.0f} s, {self.node_minutes:g} node-minutes"
 
-    def as_json(self, stack: str, results: Sequence[Mapping[str, Any]]) -> str:
-        """One object: `stack`, the fields of this class, and the results of `details`."""
-        return json.dumps({"stack": stack, **asdict(self), "results": [*results]}, indent=1)
+    def as_json(self, stack: str, state: State, scope: Scope) -> str:
+        """One object: `stack`, the fields of this class, and each run with its share of the expected one."""
+        shares = known_of(state, scope).shares()
+        results = [
+            {"name": run.name, **asdict(run), "busbw": busbw, "share": shares.get(run), "reason": reason}
+            for run, busbw, reason in state.results
+        ]
+        return json.dumps({"stack": stack, **asdict(self), "results": results}, indent=1)
 
 
 def findings_of(state: State, scope: Scope) -> Findings:
@@ -214,12 +220,3 @@ def _next(suspect: Suspect, hca: str, partners: Sequence[str]) -> Iterator[str]:
         yield "ibdiagnet"
     if suspect.cause == "settings":
         yield "busbar nccl check LOG --full (of the pool's last measurement)"
-
-
-def details(state: State, scope: Scope) -> list[dict[str, Any]]:
-    """Each run with its result and its share of what was expected."""
-    shares = known_of(state, scope).shares()
-    return [
-        {"name": group.name, **asdict(group), "busbw": busbw, "share": shares.get(group), "reason": reason}
-        for group, busbw, reason in state.results
-    ]
