@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,8 +16,10 @@ from busbar.cli.nccl import value
 from busbar.cli.output import fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file
 from busbar.exits import FAILED, NO_VERDICT, USAGE, Failed, NoVerdict
+from busbar.fabric.commands.nccl import options_of
 from busbar.finding import shown
 from busbar.text import counted, listed
+from busbar.writing import write_whole
 
 if TYPE_CHECKING:
     from busbar.config.cluster import AnyCluster, Worker
@@ -119,8 +122,8 @@ def _diagnose(
         fail(f"pool {chosen} has no workers to diagnose: all are in quarantine. Fix: --nodes A,B", USAGE)
     folder = file.project / ".busbar" / file.stack / chosen / FOLDER
     scope = scope_of(inventory, chosen, wanted, folder, judged)
-    api = cluster_api(file, cluster)
-    backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress)
+    api, options = cluster_api(file, cluster), options_of(file)
+    backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress, options=options)
     with when_interrupted(KEPT.format(stack=shown(file.stack))):
         state, found = run(backend, scope, file.stack, as_json=as_json)
     if quarantine:
@@ -239,7 +242,8 @@ def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]],
         what = "its quarantine was changed meanwhile, and stays" if worker in stays else what
         progress(f"{file.path.name}: {worker}: {what}")
     if text != before:
-        file.path.write_text(text, encoding="utf-8")
+        path = file.path.resolve()
+        write_whole(path, text, S_IMODE(path.stat().st_mode))
         progress(f"Next: busbar preview {shown(file.stack)}, then busbar up {shown(file.stack)}")
 
 

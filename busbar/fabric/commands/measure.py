@@ -15,7 +15,7 @@ from busbar.cli.nccl import WORST, value
 from busbar.cli.output import error, fail, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file, load_stack
 from busbar.exits import DONE, FAILED, NO_VERDICT, USAGE, NoVerdict
-from busbar.fabric.commands.nccl import explained, new_run
+from busbar.fabric.commands.nccl import explained, new_run, options_of
 from busbar.finding import shown
 from busbar.names import VALIDATION_NAMESPACE
 from busbar.text import listed
@@ -188,10 +188,9 @@ def _measure(
 
     # The path is relative, as in an update: a reader of the record may have another project folder.
     about = {"pool": pool, "folder": str(folder.relative_to(file.project))}
-    options = f" --kubeconfig {of_stack / 'kubeconfig'}"
     is_whole, since = not planned.missing, joined(api)
     try:
-        verdict = run_plan(api, planned, str(folder), SystemClock(), progress, keep, options, about)
+        verdict = run_plan(api, planned, str(folder), SystemClock(), progress, keep, options_of(file), about)
     except LeftBehind as left:
         error(left)
         verdict, is_whole = left.found, False

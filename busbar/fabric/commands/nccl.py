@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from busbar.cli.output import as_yaml, fail, print_text, progress
 from busbar.exits import FAILED, NO_VERDICT, Misuse
 
 if TYPE_CHECKING:
+    from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
     from busbar.kube.client import RestApi
 
@@ -167,7 +169,16 @@ def clean(
 
 def _options(kubeconfig: Path, context: str | None) -> str:
     """The options by which another command reaches the same cluster."""
-    return f" --kubeconfig {kubeconfig}{f' --context {context}' if context else ''}"
+    return f" {shlex.join(['--kubeconfig', str(kubeconfig), *(['--context', context] if context else [])])}"
+
+
+def options_of(file: StackFile) -> str:
+    """The options by which `clean` reaches the cluster of a stack."""
+    kept = file.project / ".busbar" / file.stack / "kubeconfig"
+    if kept.is_file():
+        return _options(kept, None)
+    words = ("pulumi", "stack", "output", "kubeconfig", "--show-secrets", "--stack", file.stack, "--cwd")
+    return f" --kubeconfig <({shlex.join([*words, str(file.project)])})"
 
 
 def _connect(kubeconfig: Path, context: str | None) -> RestApi:

@@ -166,7 +166,6 @@ class InCluster:
         watched = IdleApi(api, plan) if plan.idle else api
         watch = StageWatch(watched, job.namespace, name, Deadline(self.clock, seconds), self.progress)
         collector = StageCollector(watch, work, job, watch.why_absent, self.progress)
-        options = self.options or f" --kubeconfig {work.folder.parents[2] / 'kubeconfig'}"
 
         def follow() -> Verdict:
             verdict = collector.run()
@@ -186,7 +185,7 @@ class InCluster:
             return verdict
 
         try:
-            return run(api, plan, seconds, follow, self.clock, self.progress, options)
+            return run(api, plan, seconds, follow, self.clock, self.progress, self.options)
         finally:
             log = collector.log
             log.absent = log.absent or {**watch.kept_waiting}

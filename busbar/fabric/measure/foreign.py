@@ -138,8 +138,6 @@ class _Reader:
             "namespace", (asked, "--namespace"), (f"busbar-{run}", "created for this run")
         )
         validation = self._validation()
-        if len(self._nodes) == 1:
-            self._notes.append("one Node: NVLink inside it is measured, and no fabric")
         if not self._facts.pods_known:
             self._notes.append("pods of other namespaces may not be listed: which GPUs are held is not known")
         job = nccljob.nccl_job(

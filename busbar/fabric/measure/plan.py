@@ -198,10 +198,12 @@ def runnable(
         )
     if found:
         raise CannotMeasure(found if by_name else [*found, *why.values()])
+    left_out = _shortened([f"{text}; left out" for text in why.values()])
+    alone = ["one Node: NVLink inside it is measured, and no fabric"] if len(free) == 1 else []
     return replace(
         plan,
         job=replace(plan.job, nodes=tuple(free)),
-        notes=[*_shortened([f"{text}; left out" for text in why.values()]), *plan.notes],
+        notes=[*left_out, *plan.notes, *alone],
         # GPUs that pods hold are the only reason for leaving out a Node that `idle` intends.
         missing=tuple(text for name, text in why.items() if name not in held),
     )

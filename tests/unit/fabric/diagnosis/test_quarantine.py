@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -168,3 +170,15 @@ def test_a_reason_that_somebody_writes_during_the_diagnosis_stays(
     done = diagnose(words)
     assert quarantines()[node] == "RMA 12"
     assert f"{node}: its quarantine was changed meanwhile, and stays" in done.stderr
+
+
+def test_a_full_disk_leaves_the_stack_file_as_it_was(found: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        path.open("w").close()
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    judged(found, 390, "gpu-1", "gpu-2", "gpu-3")
+    before = FILE.read_text()
+    monkeypatch.setattr(Path, "write_text", full)
+    assert diagnose("--release").exit_code == 1
+    assert FILE.read_text() == before

@@ -122,13 +122,18 @@ def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: F
     assert [each.record.kind for each in records()] == ["idle"]
 
 
-def test_a_run_that_is_left_in_the_cluster_is_recorded_and_no_pass(cluster: Foreign) -> None:
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_run_that_is_left_in_the_cluster_is_recorded_and_no_pass(cluster: Foreign, is_kept: bool) -> None:
     cluster.deletes = False
+    kubeconfig = (FOLDER / "kubeconfig").absolute()
+    kubeconfig.parent.mkdir(parents=True)
+    kubeconfig.write_text("") if is_kept else None
     done = busbar("measure", "mysite", "--pool", "h100")
     assert (done.exit_code, done.stdout.count("PASS"), len(records())) == (2, 1, 1)
     assert "is not removed: MPIJob busbar-validation/nccl-run-" in done.stderr
-    kubeconfig = (FOLDER / "kubeconfig").absolute()
-    assert f"--namespace busbar-validation --kubeconfig {kubeconfig}\n" in done.stderr
+    asked = f"<(pulumi stack output kubeconfig --show-secrets --stack mysite --cwd {Path.cwd()})"
+    options = f"--namespace busbar-validation --kubeconfig {kubeconfig if is_kept else asked}\n"
+    assert options in done.stderr
 
 
 @pytest.mark.parametrize("busbw", [2.0, 1.0])
@@ -224,7 +229,8 @@ def test_a_run_below_the_noise_of_those_before_warns(cluster: Foreign) -> None:
 
 def test_new_workers_can_be_measured_alone(cluster: Foreign) -> None:
     cluster.hold(holder("gpu-3", "train-0", 1))
-    busbar("measure", "mysite", "--nodes", "gpu-4")
+    done = busbar("measure", "mysite", "--nodes", "gpu-4")
+    assert "note: one Node: NVLink inside it is measured, and no fabric\n" in done.stderr
     assert [each.nodes for each in records()] == [("gpu-4",)]
 
 
