@@ -122,8 +122,9 @@ CTIME = rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d \
 # [prterun-host-123@1,0]<stdout>:   Open MPI 5 --output tag-fullname
 # [0]<stdout>:                      Open MPI 5 --output rank
 # [1,0]<stdout>                     some builds leave the colon out
+# Mon Sep  2 10:00:00 2024<stdout>:  Open MPI 4 --timestamp-output alone
 TAG = re.compile(
-    rf"(?:\[?{CTIME}\]?\s?)?\[(?:[^\[\]\s@<]{{1,200}}@)?(?:\d+,)?\d+\](?:\[[^\[\]\s]{{1,200}}:\d+\])?"
+    rf"(?:\[?{CTIME}\]?\s?)?(?:\[(?:[^\[\]\s@<]{{1,200}}@)?(?:\d+,)?\d+\](?:\[[^\[\]\s]{{1,200}}:\d+\])?)?"
     r"<std(?:out|err|diag)>:? ?"
 )
 # ESC [ 1 ; 31 m                    colours of a terminal, and ESC ] ... BEL titles
@@ -153,6 +154,8 @@ LEADERS = [
     re.compile(rf"(?:{MONTHS}) [ \d]\d \d\d:\d\d:\d\d "),
     # 10:00:00.123 text
     re.compile(r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\s"),
+    # [0] text                                       mpiexec.hydra -prepend-rank; not [1] + Killed of a shell
+    re.compile(rf"\[\d{{1,6}}\] (?=[^\s+\-]|\s*(?:{PROGRAM}))"),
     # 0: text                                        srun -l; "00: " on wide jobs
     re.compile(r"\d{1,6}:\s"),
     # 10.0.87.143: 10.0.87.143: text                 pdsh, twice where it wraps deepspeed
@@ -229,12 +232,12 @@ def _stripped(text: str) -> str:
         text = ANSI.sub("", text)
     # non-breaking blanks of a web page, among others
     text = text.rstrip("\r\n").replace("\r", " ").replace("\ufeff", "").replace("\xa0", " ")
-    if "]<std" in text:
+    if "<std" in text:
         if (container := CONTAINER.match(text)) is not None:
             text = text[container.end() :]
         if (tag := TAG.match(text)) is not None:
             text = text[tag.end() :]  # nearly always the only one
-        if "]<std" in text:
+        if "<std" in text:
             text = TAG.sub(" ", text)
     text = text.strip()
     if "," in text and (columns := COLUMNS.search(text)) is not None:

@@ -36,6 +36,8 @@ WRAPPERS: dict[str, Wrap] = {
     "Open MPI 4 --tag-output": lambda t: f"[1,0]<stdout>:{t}",
     "Open MPI 4 stddiag": lambda t: f"[1,12]<stddiag>:{t}",
     "Open MPI 4 --timestamp-output": lambda t: f"{CTIME}[1,0]<stdout>:{t}",
+    "Open MPI 4 --timestamp-output alone": lambda t: f"{CTIME}<stdout>:{t}",
+    "mpiexec.hydra -prepend-rank": lambda t: f"[12] {t}",
     "Open MPI 5 --output tag": lambda t: f"[1,0]<stdout>: {t}",
     "Open MPI 5 tag-detailed": lambda t: f"[1,0][worker-0:57]<stdout>: {t}",
     "Open MPI 5 tag-fullname": lambda t: f"[prterun-launcher-19@1,0]<stdout>: {t}",
