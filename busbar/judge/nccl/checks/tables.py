@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
@@ -139,27 +140,28 @@ def size_sweep(run: Run, context: Context) -> Check | None:
     if banner is None:
         reason = "no `# nThread ..` line: how many sizes were asked for is not known"
         return unknown("completeness.no_banner", reason)
-    other = next(_other_sizes(run, banner, context), None)
-    return failed("completeness.other_sizes", other) if other else None
+    return next(_other_sizes(run, banner, context), None)
 
 
-def _other_sizes(run: Run, banner: Banner, context: Context) -> Iterator[str]:
+def _other_sizes(run: Run, banner: Banner, context: Context) -> Iterator[Check]:
     """The differences between expected and printed arguments, and between these and the rows."""
+    other = partial(failed, "completeness.other_sizes")
     want, reduced = context.expectation, run.preamble.reduced_max
     limits = (("smallest", banner.min_bytes, want.min_bytes), ("largest", banner.max_bytes, want.max_bytes))
     for name, found, expected in limits:
         if expected is not None and found != expected:
-            yield f"{name} message {exact(found)}, expected {exact(expected)}: another run's log"
+            yield other(f"{name} message {exact(found)}, expected {exact(expected)}: another run's log")
     if want.step_factor is not None and (banner.step, banner.by) != (want.step_factor, "factor"):
-        yield f"step {banner.step} ({banner.by}), expected {want.step_factor} (factor): another run's log"
+        step = f"step {banner.step} ({banner.by})"
+        yield other(f"{step}, expected {want.step_factor} (factor): another run's log")
     if banner.iterations == 0:
-        yield "no iterations (iters: 0): nothing was timed"
+        yield other("no iterations (iters: 0): nothing was timed")
     if reduced is not None and want.max_bytes is not None and reduced < want.max_bytes:
-        yield f"GPU memory limited messages to {exact(reduced)}, expected {exact(want.max_bytes)}"
+        yield other(f"GPU memory limited messages to {exact(reduced)}, expected {exact(want.max_bytes)}")
     top = banner.max_bytes if reduced is None else min(banner.max_bytes, reduced)
     sizes = _asked_sizes(banner.min_bytes, top, banner.step, banner.by)
     if sizes is None:
-        yield f"the arguments give no size sweep ({banner.min_bytes} to {top} by {banner.step})"
+        yield other(f"the arguments give no size sweep ({banner.min_bytes} to {top} by {banner.step})")
         return
     kinds: dict[tuple[str, str | None, int | None], list[int]] = {}
     cycle = len({row.key for row in run.rows}) if run.is_cyclic else len(run.rows)
@@ -170,11 +172,13 @@ def _other_sizes(run: Run, banner: Banner, context: Context) -> Iterator[str]:
     for got in kinds.values():
         if len(sizes) != len(got):
             asked = f"{len(sizes)} sizes ({exact(sizes[0])} to {exact(sizes[-1])})"
-            yield f"{len(got)} rows, the arguments ask for {asked}"
+            reason = f"{len(got)} rows, the arguments ask for {asked}"
+            cut = not run.closed and run.out_of_bounds is None and got[-1] < top
+            yield failed("completeness.ends_between_rows", reason, run.rows[-1].at) if cut else other(reason)
             return
         for asked_size, size in zip(sizes, got, strict=True):
             if not asked_size - piece < size <= asked_size:
-                yield f"a row of {exact(size)} stands where {exact(asked_size)} was asked for"
+                yield other(f"a row of {exact(size)} stands where {exact(asked_size)} was asked for")
 
 
 def _asked_sizes(low: int, high: int, step: int, by: str) -> list[int] | None:

@@ -58,6 +58,7 @@ FAILS: dict[str, Case] = {
     "ranks.wrong_nodes": lambda: of(asked(nodes=3)),
     "ranks.other_gpu": lambda: of(gpu="NVIDIA A100-SXM4-80GB"),
     "completeness.other_sizes": lambda: lacking("  1073741824  "),
+    "completeness.ends_between_rows": lambda: judge(HEALTHY[: PLACES["among"]], WANT),
     "correctness.wrong_values": lambda: of(wrong="3"),
     "nccl-version.too_old": lambda: of(asked(min_nccl="2.29")),
     "agreement.differs": lambda: of(
@@ -67,6 +68,10 @@ FAILS: dict[str, Case] = {
     # The run goes on without the file: it counts even where none is expected.
     "topology-file.not_opened": lambda: of(
         info=[f"{HEAD} INFO Could not open XML topology file /opt/topo.xml : No such file"]
+    ),
+    "topology-file.not_set": lambda: judge(
+        [line.replace("NCCL_TOPO_FILE", "NCCL_DEBUG") for line in HEALTHY],
+        asked(topology_file="/opt/topo.xml"),
     ),
     "hcas.other": lambda: of(asked(hcas=["mlx5_9"])),
     "transport.other_edge": lambda: of(network="AWS Libfabric"),

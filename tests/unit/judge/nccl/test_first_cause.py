@@ -369,3 +369,10 @@ def test_a_warning_behind_which_nccl_goes_on_stands_behind_the_one_that_ends_it(
     ended = "GENOA-06: Test NCCL failure common.cu:392 'unhandled cuda error / '"
     names = [d.name for d in judge([*hung(), path, CUDA, ended], WANT).diagnoses]
     assert names == ["cuda-failure", "no-path-in-topology", "test-failure"]
+
+
+def test_a_log_whose_beginning_is_missing_says_so_first() -> None:
+    want = WANT.model_copy(update={"topology_file": "/opt/topo.xml"})
+    for last in (40, 12):
+        verdict = judge(Made(info=["w-1:41:90 [1] NCCL INFO NCCL_DEBUG set to INFO"]).lines()[-last:], want)
+        assert (verdict.verdict, verdict.diagnoses[0].name) == ("unknown", "beginning-missing")

@@ -97,7 +97,7 @@ def set_on(*hosts: str) -> Evidence:
         (
             Evidence(environment=said("NCCL_DEBUG", 2)),
             {"topology_file": "/opt/topo.xml"},
-            "topology-file.not_set",
+            "topology-file.not_printed",  # the log is not whole
         ),
         # one of the two hosts of the device list does not say it
         (set_on("worker-0.local"), {"topology_file": "/opt/topo.xml"}, "topology-file.not_printed"),
