@@ -48,6 +48,7 @@ OWN_WORDS = {
     "[C25L18:0:24972 - comm.c:374] ERROR Failed to lock SAT tree(ID:0x40 ret:0x4)": "sharp-denied",
     "[C25L19:1:2 unique id 1] ERROR collect_ports_data: failed to find valid ports": "sharp-denied",
     "NCCL WARN NET/IB : SHARP coll init error: Cannot create SHARP job(-11)": "sharp-denied",
+    "libibverbs: Warning: no userspace device-specific driver found for uverbs0": "rdma-provider-refused",
     "Libfabric error: (-12) Cannot allocate memory": "memlock",
     "w-1:41:90 [1] NCCL WARN Call to ibv_create_qp failed with error Unknown error -12": "memlock",
     "NCCL WARN HIP failure 'the operation cannot be performed in the present state'": "cuda-failure",
@@ -180,8 +181,24 @@ OF_OTHERS = {
     f"The server socket has failed to listen on any address.\n{CANCELLED}": "errno-address-in-use",
     f"slurmstepd: error: mpi/pmix_v3: n-1 [0]: collective timeout seq=0\n{CANCELLED}": "mpi-not-initialized",
     "Last error:\nCall to recv from 10.0.0.1<3> failed : Connection reset by peer": "errno-refused",
+    "srun: error: Invalid MPI type 'pmix', --mpi=list for acceptable types": "launch-refused",
+    "srun: error: Task launch for StepId=1.0 failed on node n-1: Invalid job credential\n"
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.": "launch-refused",
+    "All nodes which are allocated for this job are already filled.": "not-enough-slots",
+    "Access denied by pam_slurm_adopt: you have no active jobs on this node\n"
+    "Connection closed by 10.0.0.5 port 22": "ssh-refused",
+    'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].':
+        "container-not-started",
+    "A process or daemon was unable to complete a TCP connection\n"
+    "ORTE was unable to reliably start one or more daemons.": "mpi-transport",
+    "[mpiexec@n-0] check_exit_codes (d.c:117): unable to run bstrap_proxy on n-1 (pid 2, exit code 65280)":
+        "mpi-daemons-not-started",
+    "=   KILLED BY SIGNAL: 9 (Killed)": "out-of-host-memory",
+    "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)": "out-of-host-memory",
+    "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)": "crash",
+    "HYDU_create_process (launch.c:73): execvp error on file ./x_perf (No such file)": "program-not-started",
     "[rank3]: Last error:\n[rank3]: Cuda failure 1 'invalid argument'": "cuda-failure",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("said", "name"), OF_OTHERS.items())
