@@ -15,9 +15,12 @@ DRAIN_REASON="busbar: removed"
 QUARANTINE_REASON="busbar: quarantine:"
 # Lines "NODE REASON" of the drains that busbar has set, each with Slurm's "[USER@TIME]".
 DRAINS=$STATE_DIR/drains
-# For undo: the texts of CONFIG_FILES before, and the nodes that were drained to be removed.
+# The texts of CONFIG_FILES before, and now (empty: no such file). For undo also the nodes that were drained to be removed.
 FORMER=()
+TEXTS=()
 REMOVING=()
+# Not empty when slurmctld may have read, or been started with, the new files.
+LOADED=
 # "NAME KEY=WRITTEN KEY=SET" of partitions that somebody has closed or limited since slurm.conf was written; "NAME - KEY=SET" of LIMITS.
 PARTITIONS=()
 # Limits of a partition that busbar does not write, with Slurm's defaults.
@@ -44,22 +47,14 @@ install_controller() {
   check_config
   slurm_folders "$STATE_SAVE"
   apply_home
-  local file index texts=()
   start_to_ask
-  for file in "${CONFIG_FILES[@]}"; do FORMER+=("$(cat "$file" 2>/dev/null || true)"); done
+  read_texts
   read_partitions
   trap undo EXIT
   drain_removed
-  texts=("$(held "$CONF")")
-  for file in "${CONFIG_FILES[@]:1}"; do texts+=("$(payload "$(basename "$file" .conf)_conf")"); done
-  refuse_lost_partitions "$(for file in "${texts[@]}"; do [[ -z $file ]] || printf '%s\n' "$file"; done | sha256sum)"
+  refuse_lost_partitions
   write_key
-  for index in "${!texts[@]}"; do write_config "${CONFIG_FILES[$index]}" "${texts[$index]}"; done
-  load
-  poll "$PING_DEADLINE" answers ||
-    die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
-  set_down
-  ((${#PARTITIONS[@]} == 0)) || write_config "${CONFIG_FILES[0]}" "$CONF"
+  load "${TEXTS[@]}"
   trap - EXIT
   [[ -n $(payload slurmdbd_conf) ]] || stop_accounting
   refuse_users_with_jobs
@@ -84,16 +79,35 @@ check_config() {
   rm -f "$file"
 }
 
-# write_config PATH TEXT: no file where the text is empty.
-write_config() {
-  if [[ -n $2 ]]; then write_file "$1" 0644 <<<"$2"; else rm -f "$1"; fi
+# read_texts: sets FORMER and TEXTS.
+read_texts() {
+  local index file
+  for index in "${!CONFIG_FILES[@]}"; do
+    file=${CONFIG_FILES[$index]}
+    FORMER+=("$(cat "$file" 2>/dev/null || true)") TEXTS+=("$(payload "$(basename "$file" .conf)_conf")")
+  done
+  TEXTS[0]=$CONF
+  [[ -n ${TEXTS[4]} ]] || plugstack_is_ours || TEXTS[4]=${FORMER[4]}
+}
+
+# plugstack_is_ours: Slurm's packages have one too, and a site may.
+plugstack_is_ours() {
+  grep -qs "^# Written by busbar" "${CONFIG_FILES[4]}"
+}
+
+write_configs() { # TEXT of each
+  local index texts=("$@")
+  for index in "${!texts[@]}"; do
+    if [[ -n ${texts[$index]} ]]; then write_file "${CONFIG_FILES[$index]}" 0644 <<<"${texts[$index]}"; else rm -f "${CONFIG_FILES[$index]}"; fi
+  done
 }
 
 read_partitions() {
   local line name now written shown limit
   [[ -e ${CONFIG_FILES[0]} ]] || return 0
   shown=$(timeout 30 scontrol --oneliner show partition 2>&1) || {
-    ! answers || die "slurmctld does not tell its partitions: $shown" "see: systemctl status slurmctld; retry"
+    ! systemctl is-active --quiet slurmctld || die "slurmctld does not tell its partitions: $shown" \
+      "retry; where it never does (journalctl -u slurmctld): systemctl stop slurmctld, which lets go of what was set by hand; then retry"
     return 0
   }
   while read -r line; do
@@ -110,11 +124,11 @@ read_partitions() {
   done <<<"$shown"
 }
 
-# refuse_lost_partitions HASH (files_hash of the new files): slurmctld that reads them ends the jobs of partitions that are not there
-# (its read_config.c), deletes their reservations (reservation.c), and nobody else knows a partition that was made by hand.
+# refuse_lost_partitions: slurmctld that reads new files ends the jobs of partitions that are not there (its read_config.c), deletes
+# their reservations (reservation.c), and nobody else knows a partition that was made by hand.
 refuse_lost_partitions() {
   local name jobs shown reserved fix
-  [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$1" ]] || return 0
+  ! has_read "${TEXTS[@]}" || return 0
   for name in "${LOST[@]}"; do
     jobs=$(timeout 30 squeue -h -p "$name" -o %A | sort -u | paste -sd, -) ||
       die "slurmctld does not tell the jobs in partition $name, which is not in the configuration; it stays" "see: systemctl status slurmctld; retry"
@@ -142,9 +156,14 @@ held() {
   printf '%s' "$text"
 }
 
-files_hash() {
-  # Some of them may be missing.
-  { cat "${CONFIG_FILES[@]}" 2>/dev/null || true; } | sha256sum
+# has_read TEXT...: whether slurmctld has read files with these texts last. One that somebody has changed since may have been read.
+has_read() {
+  [[ $* == "${FORMER[*]}" && $(cat "$STATE_DIR/config.loaded" 2>/dev/null) == "$(texts_hash "$@")" ]]
+}
+
+texts_hash() {
+  local text
+  for text; do [[ -z $text ]] || printf '%s\n' "$text"; done | sha256sum
 }
 
 # undo: the end of a run whose configuration, or removal of nodes, was refused. The former files are put back, slurmctld runs
@@ -152,39 +171,42 @@ files_hash() {
 undo() {
   trap - ERR
   set +e
-  local index node
-  for index in "${!FORMER[@]}"; do write_config "${CONFIG_FILES[$index]}" "${FORMER[$index]}"; done
-  ((${#PARTITIONS[@]} == 0)) || write_config "${CONFIG_FILES[0]}" "$(held "${FORMER[0]}")"
-  # It may have taken the new ones all the same, or have stopped.
-  [[ -z ${FORMER[0]} ]] || { answers && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) == "$(files_hash)" ]]; } ||
-    (load && poll "$PING_DEADLINE" answers) ||
+  local node
+  # It may have taken the new ones all the same, or have stopped. Else it reads nothing: it would forget partitions made by hand.
+  [[ -z $LOADED || -z ${FORMER[0]} ]] || (load "${FORMER[@]}") || {
     note "slurmctld does not run with the former configuration; see: journalctl -u slurmctld"
-  (set_down)
-  ((${#PARTITIONS[@]} == 0)) || write_config "${CONFIG_FILES[0]}" "${FORMER[0]}"
+    (set_down)
+  }
+  write_configs "${FORMER[@]}"
   # In a subshell: one that cannot be asked keeps no other from its jobs.
   for node in "${REMOVING[@]}"; do (release "$node"); done
 }
 
-# load: a running slurmctld reads changed files itself and passes them on; jobs and daemons go on. Only another key or
+# load TEXT...: a running slurmctld reads changed files itself and passes them on; jobs and daemons go on. Only another key or
 # package needs a restart.
 load() {
-  local files
-  files=$(files_hash)
-  if systemctl is-active --quiet slurmctld && [[ $(cat "$STATE_DIR/config.loaded" 2>/dev/null) != "$files" ]]; then
+  LOADED=true
+  write_configs "$(held "$1")" "${@:2}"
+  if systemctl is-active --quiet slurmctld && ! has_read "$@"; then
     rm -f "$STATE_DIR/config.loaded"
-    hold_down
+    hold_down || die "slurmctld does not tell which nodes are set down, and would start jobs there" "see: journalctl -u slurmctld; retry"
     timeout 60 scontrol reconfigure >&2 ||
       die "slurmctld refuses the new configuration and runs on with the former one, which was put back: $(last_lines slurmctld)" \
         "correct what its last error names, in the stack file (parameters, partitions), and retry"
   fi
   start_unit slurmctld "$(sha256sum "$SLURM_KEY") $(slurm_version slurmctld)"
-  printf '%s\n' "$files" >"$STATE_DIR/config.loaded"
+  poll "$PING_DEADLINE" answers ||
+    die "slurmctld is not responding after $PING_DEADLINE s: $(last_lines slurmctld)" "see: journalctl -u slurmctld"
+  set_down
+  write_configs "$1"
+  texts_hash "$@" >"$STATE_DIR/config.loaded"
 }
 
 # drain_removed: nodes that are no longer configured start no new job, and their jobs are waited for, or cancelled.
 drain_removed() {
   local node removed before
-  answers || return 0
+  # Where it has run, start_to_ask has seen that it answers.
+  [[ -e $STATE_SAVE/clustername ]] || answers || return 0
   removed=$(unlisted NodeName)
   for node in $removed; do
     before=$(drain_of "$node")
@@ -324,6 +346,7 @@ remove_controller() {
   may_remove || return 0
   remove_unit slurmctld
   remove_accounting
+  plugstack_is_ours || unset "CONFIG_FILES[4]"
   remove_rest slurmctld "${CONFIG_FILES[@]}"
 }
 

@@ -153,7 +153,10 @@ start_unit() {
   rm -f "$STATE_DIR/$unit.started"
   systemctl daemon-reload
   systemctl reset-failed "$unit" 2>/dev/null || true
-  case "$action $unit" in "restart slurmd") hold_down "$NODE_NAME" ;; "restart slurmctld") hold_down ;; esac
+  case "$action $unit" in
+    "restart slurmd") hold_down "$NODE_NAME" ;;
+    "restart slurmctld") hold_down ;;
+  esac || note "slurmctld does not tell who has set nodes down; such a node starts jobs after the restart: sinfo -R"
   timeout "$UNIT_DEADLINE" systemctl "$action" "$unit" ||
     die "$unit did not $action: $(last_lines "$unit")" "see: journalctl -u $unit; tail /var/log/slurm/$unit.log"
   printf '%s\n' "$wanted" >"$STATE_DIR/$unit.started"
@@ -179,10 +182,11 @@ responds() {
 HELD=()
 
 # hold_down [NODE]: drains them before that, so that no job starts there. The drain stays: its end would make slurmctld ask the
-# node, whose answer ends DOWN too.
+# node, whose answer ends DOWN too. Fails where slurmctld does not tell them.
 hold_down() {
-  local node reason
-  for node in $({ timeout 10 scontrol --oneliner show node "$@" 2>/dev/null || true; } | sed -n '/ State=DOWN/s/^NodeName=\([^ ]*\) .*/\1/p'); do
+  local node reason shown
+  shown=$(timeout 30 scontrol --oneliner show node "$@" 2>&1) || [[ $shown == *"not found"* ]] || return 1
+  for node in $(sed -n '/ State=DOWN/s/^NodeName=\([^ ]*\) .*/\1/p' <<<"$shown"); do
     { responds "$(node_field State "$node")" && is_set_down DOWN "$(node_field Reason "$node")"; } || continue
     reason=$(timeout 10 sinfo -h -N -n "$node" -o %E | head -n 1)
     HELD+=("$node $reason")

@@ -558,3 +558,45 @@ def test_slurmctld_forgets_no_partition_with_jobs_and_none_that_was_made_by_hand
     assert "slurmctld would forget it and delete the reservations course; it stays" in said
     host.state("reservations", "No reservations in the system\n")
     assert RECONFIGURED in controls(host, slurm_conf=NODES)
+
+
+def test_files_that_somebody_has_changed_and_had_read_are_read_again_and_refused_beside_a_partition_by_hand(
+    host: Host,
+) -> None:
+    conf = NODES + OPEN
+    controls(host, slurm_conf=conf)
+    host.write("etc/slurm/cgroup.conf", "mine\n")
+    host.state("partitions", f"{OPEN}PartitionName=mine Nodes=gpu-1 MaxTime=UNLIMITED State=UP\n")
+    assert "partition mine is not in the configuration" in refused(host, "nothing", slurm_conf=conf)
+    assert RECONFIGURED not in host.steps, "slurmctld would forget it"
+    host.state("partitions", OPEN)
+    assert RECONFIGURED in controls(host, slurm_conf=conf)
+    assert RECONFIGURED not in controls(host, slurm_conf=conf)
+
+
+def test_a_plugstack_conf_of_the_site_stays_and_busbar_s_goes_with_its_containers(host: Host) -> None:
+    path, ours = "etc/slurm/plugstack.conf", "# Written by busbar\ninclude /usr/share/pyxis/*\n"
+    controls(host, plugstack_conf=ours)
+    assert f"rm /{path}" in controls(host)
+    host.write(path, "optional site.so\n")
+    for conf in (NODES, f"{NODES}MaxJobCount=9\n"):
+        controls(host, slurm_conf=conf)
+    refused(host, "nothing", cgroup_conf="refused")
+    host.facts("slurm/controller", {}, VERB="remove", **VALUES)
+    assert host.text(path) == "optional site.so\n"
+
+
+def test_a_slurmctld_that_answers_slowly_is_told_nothing_new(host: Host) -> None:
+    controls(host, slurm_conf=NODES + OPEN)
+    host.state("partitions", CLOSED)
+    questions = ("@(ping|--oneliner show partition)", "--oneliner show node")
+    said = [
+        refused(host, f"scontrol {each}", slurm_conf=NODES + OPEN, cgroup_conf="new") for each in questions
+    ]
+    assert "does not tell its partitions" in said[0] and "does not tell which nodes are set down" in said[1]
+    assert "State=UP" in (host.root / "state/read").read_text() and RECONFIGURED not in host.steps
+    host.write("var/lib/slurm/slurmctld/clustername", "site")
+    once = 'ping) echo >>"$STATE/pings"; (($(wc -l <"$STATE/pings") == 1)) || return 1;'
+    host.state("more.sh", PROGRAMS.replace("ping)", once))
+    refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n" + OPEN)
+    assert "scontrol update nodename=gpu-2 state=drain reason=busbar: removed" in host.steps
