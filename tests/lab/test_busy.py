@@ -100,12 +100,3 @@ def test_wait_measures_when_the_pod_has_ended(site: Lab) -> None:
     found = result(site)
     assert found.measured_at is not None and found.measured_at > measured_at
     assert found.stale is None
-
-
-def test_fail_names_the_pod(site: Lab) -> None:
-    begin(site)
-    succeeded, text = up(site, 5, "fail")
-    end(site)
-    assert not succeeded
-    assert HELD in text
-    assert not ClusterOutputs.from_dict(site.outputs()).nccl_passed

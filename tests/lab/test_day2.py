@@ -71,48 +71,6 @@ def test_a_renamed_load_balancer_goes_on(lab: Lab, changed: Change) -> None:
     assert "busbar-load-balancer@front" in lab.ssh("lb-1", "cat /var/lib/busbar/owner")
 
 
-def test_two_servers_leave_and_come_back_and_the_one_that_stayed_is_not_renamed(
-    lab: Lab, changed: Change
-) -> None:
-    lab.kubectl("create configmap drill --from-literal=a=b")
-    try:
-
-        def one_server(cluster: dict[str, Any]) -> None:
-            del cluster["hosts"]["servers"][1:]
-
-        changed(one_server)
-        assert lab.voters() == {"server-1"}
-        assert set(lab.uids("nodes")) == {"server-1", "worker-1", "worker-2"}
-        assert lab.ssh("server-2", "ls /usr/local/bin/k3s /var/lib/busbar 2>/dev/null || true") == ""
-
-        def renamed(cluster: dict[str, Any]) -> None:
-            one_server(cluster)
-            cluster["hosts"]["servers"][0]["name"] = "renamed"
-
-        assert "is a K3s server named server-1, which is its name in etcd" in changed(renamed, fails=True)
-        assert lab.voters() == {"server-1"}
-        changed(lambda _: None)
-        assert lab.voters() == set(SERVERS)
-        assert lab.kubectl("get configmap drill -o jsonpath='{.data.a}'").strip() == "b"
-    finally:
-        lab.kubectl("delete configmap drill --ignore-not-found")
-
-
-def test_taints_of_a_running_pool_arrive_at_its_nodes_and_leave_with_the_configuration(
-    lab: Lab, changed: Change
-) -> None:
-    def tainted(cluster: dict[str, Any]) -> None:
-        cluster["pools"]["lab"]["taints"] = [{"key": "drill", "value": "a", "effect": "NoSchedule"}]
-
-    taints = "get nodes worker-1 worker-2 -o jsonpath='{.items[*].spec.taints[*].key}'"
-    nodes = lab.uids("nodes")
-    changed(tainted)
-    assert lab.kubectl(taints).split() == ["drill", "drill"]
-    changed(lambda _: None)
-    assert lab.kubectl(taints).split() == []
-    assert lab.uids("nodes") == nodes
-
-
 def test_labels_restart_no_agent_and_another_setting_restarts_them_one_at_a_time(
     lab: Lab, changed: Change
 ) -> None:
@@ -255,25 +213,6 @@ def test_a_replaced_worker_that_lost_its_script_is_installed_and_ready_at_the_en
     assert lab.ssh("worker-2", "systemctl is-active k3s-agent").strip() == "active"
     assert lab.kubectl(f"get node worker-2 -o {ready}").strip() == "True"
     assert lab.ssh("worker-2", "stat -c %a /run/busbar").strip() == "700"
-
-
-def test_a_removed_worker_is_drained_keeps_the_files_of_the_site_and_comes_back(
-    lab: Lab, changed: Change
-) -> None:
-    drop_in = "/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/99-lab.conf"
-    before = lab.ssh("worker-2", f"sha256sum {drop_in}")
-
-    def without_worker_2(cluster: dict[str, Any]) -> None:
-        del cluster["hosts"]["workers"][1]
-
-    text = changed(without_worker_2)
-    assert "worker-2 is no longer configured: draining and deleting its Node" in text
-    assert "timed out" not in text
-    assert "worker-2" not in lab.kubectl("get nodes -o name")
-    assert lab.ssh("worker-2", "ls /usr/local/bin/k3s || true") == ""
-    assert lab.ssh("worker-2", f"sha256sum {drop_in}") == before
-    changed(lambda _: None)
-    assert lab.ssh("worker-2", "systemctl is-active k3s-agent").strip() == "active"
 
 
 @pytest.fixture

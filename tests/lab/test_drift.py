@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.manifests.operators import MPI_OPERATOR
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
@@ -93,17 +93,3 @@ def test_what_was_changed_by_hand_is_named_survives_a_refresh_and_is_converged(
     assert lab.uids("nodes") == nodes, "no Node was deleted"
     assert lab.voters() == set(SERVERS)
     assert stack.no_changes()
-
-
-def test_a_server_whose_node_somebody_has_deleted_joins_again_and_keeps_its_old_data(lab: Lab) -> None:
-    database = "/var/lib/rancher/k3s/server/db"
-    lab.kubectl("delete node server-2")
-    removed = f"ls -d {database}/etcd/tombstone {database}/etcd-old-* 2>/dev/null || true"
-    eventually(lambda: bool(lab.ssh("server-2", removed)), 120, "K3s has found that etcd removed server-2")
-    words = ("up", "dev", "--yes", "--skip-preview", "--converge", "server-2")
-    done = lab.run(sys.executable, "-m", "busbar", *words, seconds=UP_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lab.await_voters()
-    assert lab.ssh("server-2", f"ls -d {database}/etcd-old-*")
-    verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev")
-    assert verified.returncode == 0, verified.stdout

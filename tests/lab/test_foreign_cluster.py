@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually, read_until
+from tests.support.lab import PROJECT, SERVERS, Lab, read_until
 
 pytestmark = pytest.mark.drill
 
@@ -44,7 +44,6 @@ RESTRICTED = {
     ],
 }
 PODS_SECONDS = 120
-CRD = "mpijobs.kubeflow.org"
 
 
 class Stranger:
@@ -143,27 +142,6 @@ def test_a_namespace_of_the_site_that_does_not_admit_the_pods_is_refused_with_it
     assert stranger.left == []
 
 
-def test_in_a_namespace_of_the_site_that_admits_them_only_the_run_is_removed(stranger: Stranger) -> None:
-    lab = stranger.lab
-    lab.kubectl("create namespace bench-open")
-    try:
-        lab.kubectl("label namespace bench-open pod-security.kubernetes.io/enforce=baseline")
-        lab.kubectl("-n bench-open create configmap theirs --from-literal=key=value")
-        root = "kube-root-ca.crt"  # of every namespace, a moment later
-        eventually(lambda: root in lab.kubectl("-n bench-open get configmaps"), 30, root)
-        kinds = "mpijobs,jobs,pods,services,secrets,configmaps"
-        before = lab.kubectl(f"-n bench-open get {kinds} -o name")
-        assert stranger.run("--namespace", "bench-open").returncode == 0
-
-        def as_before() -> bool:  # what the operator made for the job is collected a moment later
-            return lab.kubectl(f"-n bench-open get {kinds} -o name") == before
-
-        eventually(as_before, 30, "a namespace with its own objects only")
-        assert "configmap/theirs" in before
-    finally:
-        lab.kubectl("delete namespace bench-open")
-
-
 @pytest.fixture
 def cordoned(stranger: Stranger) -> Iterator[str]:
     stranger.lab.kubectl("cordon worker-2")
@@ -260,46 +238,6 @@ def test_a_missing_right_is_named_before_anything_is_created(
     assert limited.stranger.left == []
 
 
-def test_a_refused_deletion_leaves_a_run_that_its_command_removes_later(limited: Limited) -> None:
-    lab, kubeconfig = limited.lab, str(limited.kubeconfig)
-    match = {"apiGroups": ["kubeflow.org"], "apiVersions": ["*"], "resources": ["mpijobs"]}
-    rules = [{**match, "operations": ["DELETE"], "scope": "*"}]
-    here = {"matchLabels": {"kubernetes.io/metadata.name": limited.namespace}}
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "no-deletion"},
-        "spec": {
-            "matchConstraints": {"resourceRules": rules, "namespaceSelector": here},
-            "validations": [{"expression": "false", "message": "jobs are kept here"}],
-        },
-    }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": "no-deletion"},
-        "spec": {"policyName": "no-deletion", "validationActions": ["Deny"]},
-    }
-    lab.apply(policy, binding)
-    try:
-        done = limited.run()
-        assert done.returncode == 2 and done.stdout.startswith("PASS")
-        [fix] = re.findall(r"is not removed: MPIJob .* Fix: busbar (nccl clean .*)", done.stderr)
-        assert limited.stranger.left != []
-    finally:
-        lab.kubectl("delete validatingadmissionpolicybinding no-deletion")
-        lab.kubectl("delete validatingadmissionpolicy no-deletion")
-    assert kubeconfig in fix
-
-    def cleaned() -> bool:  # the policy ends a moment later
-        again = lab.run(sys.executable, "-m", "busbar", *shlex.split(fix))
-        print(again.stderr)
-        return again.returncode == 0
-
-    eventually(cleaned, 60, "the run can be removed")
-    eventually(lambda: limited.stranger.left == [], 60, "nothing is left")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["created Namespace", "created MPIJob", "measuring all_reduce"])
 def test_a_signal_leaves_nothing(stranger: Stranger, moment: str, number: signal.Signals) -> None:
@@ -327,44 +265,6 @@ def test_what_a_killed_process_leaves_is_removed_by_clean_and_its_gpus_are_free(
     assert re.search(r"removed Namespace busbar-run-\w+", done.stderr)
     assert stranger.left == []
     assert stranger.run("--dry-run").returncode == 0, "no GPU is held"
-
-
-@pytest.fixture
-def without_operator(stranger: Stranger) -> Iterator[None]:
-    """Until the test ends no MPI Operator runs and the API serves no MPIJobs."""
-    lab, operator = stranger.lab, "-n mpi-operator scale deployment mpi-operator --replicas"
-    # As another would apply it: without what the API server has added.
-    own = "sed '/^  \\(uid\\|resourceVersion\\|creationTimestamp\\):/d'"
-    lab.ssh("server-1", f"k3s kubectl get crd {CRD} -o yaml | {own} > /root/crd.yaml")
-    lab.kubectl(f"{operator}=0")
-    lab.kubectl(f"delete crd {CRD}")
-    yield
-    lab.kubectl("apply --server-side -f /root/crd.yaml")
-    lab.kubectl(f"wait --for=condition=Established crd/{CRD} --timeout=60s")
-    lab.kubectl(f"{operator}=1")
-    lab.kubectl("-n mpi-operator rollout status deployment mpi-operator --timeout=120s")
-    lab.ssh("server-1", "rm /root/crd.yaml")
-
-
-@pytest.mark.usefixtures("without_operator")
-def test_without_the_mpi_operator_it_ends_at_once_with_the_command_that_installs_it(
-    stranger: Stranger,
-) -> None:
-    before = stranger.lab.uids("namespaces")
-    began = time.monotonic()
-    done = stranger.run()
-    print(f"refused after {time.monotonic() - began:.1f} s, to be below 3 s on an idle machine")
-    assert done.returncode == 2
-    assert "the API serves no MPIJobs of kubeflow.org/v2beta1. Fix: install the MPI Operator" in done.stderr
-    assert "kubectl apply --server-side -f https://" in done.stderr
-    assert stranger.run("--dry-run").returncode == 2
-    assert stranger.clean().returncode == 0, "there is nothing to remove"
-    assert stranger.lab.uids("namespaces") == before
-
-
-def test_with_the_operator_it_measures_then(stranger: Stranger) -> None:
-    assert stranger.run().returncode == 0
-    assert stranger.left == []
 
 
 def test_the_program_of_examples_measures_the_same_cluster(stranger: Stranger) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from busbar.exits import NO_VERDICT
 from busbar.outputs import ClusterOutputs
 from lab.hosts import nspawn
 from lab.topology import find, hosts
@@ -57,20 +55,6 @@ def test_after_a_power_cut_of_all_hosts_the_cluster_is_as_applied(lab: Lab) -> N
     lab.boot()
     lab.await_voters()
     eventually(lambda: as_applied(lab), RECOVERY_SECONDS, "the cluster is as applied")
-
-
-def test_a_worker_that_is_another_machine_at_the_same_address_is_measured_again(lab: Lab) -> None:
-    def measured_at() -> Any:
-        return ClusterOutputs.from_dict(lab.outputs()).nccl["lab"].measured_at
-
-    former = measured_at()
-    _install_anew(lab, "worker-2", "k3s-agent", "k3s-agent")
-    eventually(lambda: lab.conditions("worker-2")["Ready"] != "True", 120, "worker-2 is not Ready")
-    assert busbar(lab, "up", "dev", "--yes", "--skip-preview", "--converge", "worker-2")[0] == 0
-    assert measured_at() > former
-    again = measured_at()
-    assert busbar(lab, "up", "dev", "--yes")[0] == 0
-    assert measured_at() == again
 
 
 def test_two_workers_with_each_others_address_are_refused_by_name(lab: Lab, changed: Change) -> None:
@@ -168,23 +152,6 @@ def test_beside_an_update_another_change_is_refused_and_a_drain_stays(lab: Lab, 
         update.kill()
         print(update.printed)
         busbar(lab, "uncordon", "dev", "worker-1")
-
-
-def test_a_measurement_beside_an_update_that_measures_names_its_pods_and_ends_nothing(lab: Lab) -> None:
-    def longer(cluster: dict[str, Any]) -> None:
-        cluster["validation"].update(run=9, iterations=40)
-
-    done = []
-    config = str(lab.config_with(longer))
-    update = threading.Thread(target=lambda: done.append(lab.up("--config-file", config)))
-    update.start()
-    phases = "get pods -n busbar-validation -o jsonpath='{.items[*].status.phase}'"
-    eventually(lambda: lab.kubectl(phases).count("Running") == 3, UP_SECONDS, "the update measures")
-    code, said = busbar(lab, "measure", "dev")
-    assert (code, "held by busbar-validation/" in said) == (NO_VERDICT, True)
-    update.join()
-    assert done[0].returncode == 0, done[0].stdout + done[0].stderr
-    assert busbar(lab, "up", "dev", "--yes", "--skip-preview")[0] == 0
 
 
 def test_hosts_that_were_all_installed_anew_are_a_cluster_again_by_the_printed_commands(lab: Lab) -> None:

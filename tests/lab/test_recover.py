@@ -36,11 +36,9 @@ def second(lab: Lab, tmp_path: Path) -> Iterator[OwnStack]:
     made.lose_state()
 
 
-def recover(stack: OwnStack, code: int = 0) -> str:
+def recover(stack: OwnStack) -> None:
     done = stack.busbar("recover", "dev", "--yes")
-    print(done.stdout)
-    assert done.returncode == code
-    return str(done.stdout)
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_lost_state_is_imported_and_the_next_update_has_nothing_to_do(lab: Lab, tmp_path: Path) -> None:
@@ -61,21 +59,6 @@ def test_a_lost_state_is_imported_and_the_next_update_has_nothing_to_do(lab: Lab
     assert lab.run(*busbar, "verify", "dev").returncode == 0
     again = lab.run(*busbar, "recover", "dev", "--yes")
     assert (again.returncode, "only a lost one is recovered" in again.stdout + again.stderr) == (1, True)
-
-
-def test_a_wiped_server_and_a_damaged_copy_are_named_and_another_server_has_a_whole_one(
-    lab: Lab, second: OwnStack
-) -> None:
-    lab.ssh("server-1", f"mv {COPIES} {COPIES}.away")
-    lab.ssh("server-2", f'newest=$(ls {COPIES} | tail -n 1); truncate -s -100 "{COPIES}/$newest"')
-    try:
-        text = recover(second)
-        assert "damaged on server-2" in text and "imported" in text
-        # The links of this folder lead to a chart elsewhere, so the update has something to do.
-        second.up()
-        assert second.busbar("verify", "dev").returncode == 0
-    finally:
-        lab.ssh("server-1", f"rm -rf {COPIES} && mv {COPIES}.away {COPIES}")
 
 
 def test_a_copy_from_before_a_worker_was_removed_leaves_that_host_alone(lab: Lab, second: OwnStack) -> None:

@@ -89,18 +89,6 @@ def test_a_worker_whose_kubelet_does_not_start_is_repaired_by_the_former_values(
     eventually(lambda: _are_ready(lab), BACK_SECONDS, "all Nodes are Ready")
 
 
-def test_an_agent_that_is_down_fails_an_update_that_changes_nothing(lab: Lab, site: OwnStack) -> None:
-    _up(site)
-    lab.ssh("worker-2", "systemctl stop k3s-agent")
-    eventually(lambda: lab.conditions("worker-2")["Ready"] != "True", BACK_SECONDS, "worker-2 is not Ready")
-    try:
-        assert "worker-2: the Node is not Ready" in _up(site, fails=True)
-    finally:
-        lab.ssh("worker-2", "systemctl start k3s-agent")
-    eventually(lambda: _are_ready(lab), BACK_SECONDS, "all Nodes are Ready")
-    assert "nothing to do" in _up(site)
-
-
 @pytest.fixture
 def large_archive(lab: Lab, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """An entry of k3s.images for the servers: 1.2 GB that cannot be compressed."""

@@ -93,11 +93,11 @@ class ApiLoad:
         with self._lock:
             return len(self.account.acknowledged)
 
-    def goes_on(self, writes: int = MORE_WRITES) -> None:
-        """Wait until so many more writes were acknowledged."""
-        wanted, deadline = self.writes + writes, time.monotonic() + GIVE_UP_SECONDS
+    def goes_on(self) -> None:
+        """Wait until MORE_WRITES more were acknowledged."""
+        wanted, deadline = self.writes + MORE_WRITES, time.monotonic() + GIVE_UP_SECONDS
         while self.writes < wanted:
-            assert time.monotonic() < deadline, f"not within {GIVE_UP_SECONDS} s: {writes} more writes"
+            assert time.monotonic() < deadline, f"not within {GIVE_UP_SECONDS} s: {MORE_WRITES} more writes"
             time.sleep(0.5)
 
     def _settle(self) -> None:

@@ -89,12 +89,10 @@ def revision(app: str, number: int) -> JsonObject:
     return {"metadata": {"labels": labels, "ownerReferences": owner}, "revision": number}
 
 
-def operand(
-    app: str, node: str, number: int = 2, *, started: str = "00:10", ready: bool = True
-) -> JsonObject:
-    """The pod of a DaemonSet; started: minutes and seconds at which its container has."""
+def operand(app: str, node: str, number: int = 2, *, ready: bool = True) -> JsonObject:
+    """The pod of a DaemonSet, whose container started at 00:10."""
     name = "nvidia-container-toolkit-ctr" if app == TOOLKIT else "plugin"
-    running = {"name": name, "state": {"running": {"startedAt": f"2026-01-01T00:{started}Z"}}}
+    running = {"name": name, "state": {"running": {"startedAt": "2026-01-01T00:00:10Z"}}}
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
     made: JsonObject = pod(f"{app}-{node}", containerStatuses=[running], conditions=conditions)
     made["metadata"]["labels"] = {"controller-revision-hash": f"hash-{number}"}

@@ -20,8 +20,6 @@ SLURM = PROJECT / "stacks" / "slurm"
 CONTROLLER, LOGIN = "ctl-1", "login-1"
 COMPUTE = ("compute-1", "compute-2", "compute-3")
 HOSTS = (CONTROLLER, LOGIN, *COMPUTE)
-# With the base to be built.
-FIRST_SECONDS = 3600
 READY_SECONDS = 300
 
 Change = Callable[[dict[str, Any]], None]

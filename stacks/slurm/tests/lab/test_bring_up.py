@@ -25,12 +25,6 @@ def test_its_outputs_are_those_of_the_core_with_a_prefix(made: Lab) -> None:
     assert (SLURM / ".busbar" / "dev" / "lab" / "report.html").is_file()
 
 
-def test_every_node_is_idle_with_its_gpus(site: Site) -> None:
-    site.wait_idle()
-    listed = site.slurm("sinfo -h -N -o '%N %G'", LOGIN).split("\n")
-    assert [line.split("(")[0] for line in listed if line] == [f"{name} gpu:2" for name in COMPUTE]
-
-
 def test_a_step_of_a_login_host_runs_on_all_nodes_with_the_gpus_that_it_was_given(site: Site) -> None:
     printed = site.slurm(
         "srun --nodes=3 --ntasks-per-node=1 --gpus-per-node=2 --mpi=pmix sh -c"
@@ -38,13 +32,6 @@ def test_a_step_of_a_login_host_runs_on_all_nodes_with_the_gpus_that_it_was_give
         LOGIN,
     )
     assert sorted(printed.split("\n"))[-3:] == [f"{name} 0,1" for name in COMPUTE]
-
-
-def test_the_simulator_of_nccl_tests_runs_under_srun(site: Site) -> None:
-    program = "/opt/nccl-tests/build/all_gather_perf -b 1M -e 1M -n 1 -w 0"
-    printed = site.slurm(f"srun --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 {program}", LOGIN)
-    # One world, without a choice of MPI by the user.
-    assert printed.count("Out of bounds values : 0 OK") == 1, printed
 
 
 def test_a_second_update_changes_nothing_and_asks_no_compute_host(site: Site) -> None:
@@ -92,26 +79,6 @@ def test_a_slurmd_that_is_killed_starts_again_and_its_job_runs_on(site: Site) ->
     finally:
         site.slurm(f"scancel {job}")
     site.wait_idle()
-
-
-def test_a_home_that_is_another_file_system_on_one_host_is_refused(site: Site) -> None:
-    site.lab.ssh("compute-2", "mount -t tmpfs tmpfs /mnt/shared")
-    try:
-        code, text = site.up(lambda slurm: slurm.update(home={"path": "/mnt/shared", "shared": True}))
-    finally:
-        site.lab.ssh("compute-2", "umount /mnt/shared")
-    assert code != 0
-    assert "compute-2: /mnt/shared is on tmpfs tmpfs, on ctl-1 ext4" in text, text
-
-
-def test_a_missing_gpu_is_named_with_its_host(site: Site) -> None:
-    gpus = "/usr/local/lib/busbar-lab/gpus"
-    site.lab.ssh("compute-2", f"rm /dev/nvidia1 && echo 1 > {gpus}")
-    try:
-        code, text = site.busbar("measure", "dev")
-    finally:
-        site.lab.ssh("compute-2", f"mknod -m 0666 /dev/nvidia1 c 1 3 && echo 2 > {gpus}")
-    assert code == 1 and "compute-2: " in text and "expected 2" in text, text
 
 
 def test_a_node_is_removed_and_added_under_a_job_on_others(site: Site) -> None:
