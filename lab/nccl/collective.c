@@ -5,25 +5,25 @@
 #include "ring.h"
 
 /* Gather-type collectives round the part of a rank down to 16 bytes [nccl-tests src/all_gather.cu]. */
-static size_t part_of_rank(size_t count, size_t width, int ranks) { return count / ranks & -(16 / width); }
+static size_t part_of_rank(size_t count, int ranks) { return count / ranks & -(16 / (size_t)WIDTH); }
 
-static struct sizes whole_buffer(size_t count, size_t width, int ranks) {
-    (void)width, (void)ranks;
+static struct sizes whole_buffer(size_t count, int ranks) {
+    (void)ranks;
     return (struct sizes){count, count, count, 0, 0};
 }
 
-static struct sizes gathered(size_t count, size_t width, int ranks) {
-    size_t part = part_of_rank(count, width, ranks);
+static struct sizes gathered(size_t count, int ranks) {
+    size_t part = part_of_rank(count, ranks);
     return (struct sizes){part, part * ranks, part, part, 0};
 }
 
-static struct sizes scattered(size_t count, size_t width, int ranks) {
-    size_t part = part_of_rank(count, width, ranks);
+static struct sizes scattered(size_t count, int ranks) {
+    size_t part = part_of_rank(count, ranks);
     return (struct sizes){part * ranks, part, part, 0, part};
 }
 
-static struct sizes transposed(size_t count, size_t width, int ranks) {
-    size_t part = part_of_rank(count, width, ranks);
+static struct sizes transposed(size_t count, int ranks) {
+    size_t part = part_of_rank(count, ranks);
     return (struct sizes){part * ranks, part * ranks, part, 0, 0};
 }
 
@@ -35,64 +35,58 @@ static double the_others(int ranks) { return (ranks - 1.0) / ranks; }
 /* What a rank sends. The source of gather-type data is drawn like an operand of a sum. */
 static void *source(const struct call *c, const struct sizes *s, int rank, int in_place) {
     unsigned char *receive = c->receive;
-    return in_place ? receive + rank * s->send_in_place * type_size(c->type) : c->send;
+    return in_place ? receive + rank * s->send_in_place * WIDTH : c->send;
 }
 
 static void fill_source(const struct world *w, const struct call *c, const struct sizes *s, int seed,
                         int in_place) {
     struct pattern pattern;
-    pattern_of_rank(&pattern, c->type, c->op, w->rank, seed);
+    pattern_of_rank(&pattern, w->rank, seed);
     pattern_fill(&pattern, source(c, s, w->rank, in_place), s->send, 0);
 }
 
 static void fill_root(const struct world *w, const struct call *c, const struct sizes *s, int seed,
                       int in_place) {
-    if (w->rank == c->root) fill_source(w, c, s, seed, in_place);
+    if (w->rank == 0) fill_source(w, c, s, seed, in_place);
 }
 
-static long long wrong_reduced(const struct world *w, const struct call *c, const struct sizes *s, int seed,
-                               const void *result) {
+static long long wrong_reduced(const struct world *w, const struct sizes *s, int seed, const void *result) {
     struct pattern pattern;
     size_t offset = s->receive == s->send ? 0 : s->receive * w->rank; /* reduce_scatter: this rank's part */
-    pattern_reduced(&pattern, c->type, c->op, w->ranks, seed);
+    pattern_reduced(&pattern, w->ranks, seed);
     return pattern_wrong(&pattern, result, s->receive, offset);
 }
 
-static long long wrong_from(const struct call *c, int rank, int seed, const void *at, size_t count,
-                            size_t offset) {
+static long long wrong_from(int rank, int seed, const void *at, size_t count, size_t offset) {
     struct pattern pattern;
-    pattern_of_rank(&pattern, c->type, c->op, rank, seed);
+    pattern_of_rank(&pattern, rank, seed);
     return pattern_wrong(&pattern, at, count, offset);
 }
 
-static long long wrong_gathered(const struct world *w, const struct call *c, const struct sizes *s, int seed,
-                                const void *result) {
-    size_t part = s->parameter * type_size(c->type);
+static long long wrong_gathered(const struct world *w, const struct sizes *s, int seed, const void *result) {
+    size_t part = s->parameter * WIDTH;
     long long wrong = 0;
     for (int rank = 0; rank < w->ranks; rank++)
-        wrong += wrong_from(c, rank, seed, (const unsigned char *)result + rank * part, s->parameter, 0);
+        wrong += wrong_from(rank, seed, (const unsigned char *)result + rank * part, s->parameter, 0);
     return wrong;
 }
 
-static long long wrong_transposed(const struct world *w, const struct call *c, const struct sizes *s,
-                                  int seed, const void *result) {
-    size_t part = s->parameter * type_size(c->type);
+static long long wrong_transposed(const struct world *w, const struct sizes *s, int seed, const void *result) {
+    size_t part = s->parameter * WIDTH;
     long long wrong = 0;
     for (int rank = 0; rank < w->ranks; rank++)
-        wrong += wrong_from(c, rank, seed, (const unsigned char *)result + rank * part, s->parameter,
+        wrong += wrong_from(rank, seed, (const unsigned char *)result + rank * part, s->parameter,
                             w->rank * s->parameter);
     return wrong;
 }
 
-static long long wrong_from_neighbour(const struct world *w, const struct call *c, const struct sizes *s,
-                                      int seed, const void *result) {
-    return wrong_from(c, (w->rank + w->ranks - 1) % w->ranks, seed, result, s->receive, 0);
+static long long wrong_from_neighbour(const struct world *w, const struct sizes *s, int seed, const void *result) {
+    return wrong_from((w->rank + w->ranks - 1) % w->ranks, seed, result, s->receive, 0);
 }
 
-static long long wrong_from_root(const struct world *w, const struct call *c, const struct sizes *s,
-                                 int seed, const void *result) {
+static long long wrong_from_root(const struct world *w, const struct sizes *s, int seed, const void *result) {
     (void)w;
-    return wrong_from(c, c->root, seed, result, s->receive, 0);
+    return wrong_from(0, seed, result, s->receive, 0);
 }
 
 const struct collective collectives[] = {

@@ -14,7 +14,6 @@ struct sizes {
 };
 
 struct call {
-    int type, op, root;
     size_t count; /* sizes.parameter */
     void *send, *receive;
 };
@@ -23,17 +22,16 @@ enum edges { EDGES_RING, EDGES_ALL_PAIRS };
 
 struct collective {
     const char *program;  /* argv[0] */
-    int has_ops, has_roots;
+    int has_ops, has_roots; /* of the columns: the op is sum, the root rank 0 */
     int checks_in_place;  /* 0: nccl-tests prints N/A for that half */
     enum edges edges;
-    struct sizes (*sizes)(size_t count, size_t width, int ranks);
+    struct sizes (*sizes)(size_t count, int ranks);
     double (*bytes_per_count)(int ranks); /* algbw counts this many elements for each of `parameter` */
     double (*bus_factor)(int ranks);      /* busbw / algbw */
     void (*run)(const struct world *world, const struct call *call);
     void (*fill)(const struct world *world, const struct call *call, const struct sizes *sizes, int seed,
                  int in_place);
-    long long (*wrong)(const struct world *world, const struct call *call, const struct sizes *sizes,
-                       int seed, const void *result);
+    long long (*wrong)(const struct world *world, const struct sizes *sizes, int seed, const void *result);
 };
 
 /* The collective of this name (a path in front does not matter); NULL where there is none. */

@@ -21,15 +21,11 @@ static int stop(int status) {
 /* What this machine cannot do is refused here, by every rank alike, before anything is printed. */
 static int refuse(const struct options *o, const struct world *w) {
     int devices = world_devices(), needed = w->members[w->rank].local_rank + 1, most = needed;
-    if (o->threads != 1 || o->gpus != 1) {
+    if (o->gpus != 1) {
         if (w->rank == 0)
-            fprintf(stderr, "busbar-lab: -t %d -g %d: the CPU simulator has one device per process; "
-                    "start one process per device with -t 1 -g 1\n", o->threads, o->gpus);
+            fprintf(stderr, "busbar-lab: -g %d: the CPU simulator has one device per process; "
+                    "start one process per device with -g 1\n", o->gpus);
         return STATUS_NOT_IMPLEMENTED;
-    }
-    if (o->root >= w->ranks || o->root < OPTION_ALL) {
-        if (w->rank == 0) fprintf(stderr, "busbar-lab: -r %d: there are ranks 0 to %d\n", o->root, w->ranks - 1);
-        return STATUS_INVALID;
     }
     int short_of = devices > 0 && needed > devices, anywhere = 0;
     if (short_of)
@@ -58,12 +54,6 @@ static void *buffer(size_t bytes) {
     return memory;
 }
 
-static void say_what_is_missing(const struct options *o, const struct world *w) {
-    if (w->rank != 0) return;
-    if (o->not_written != NULL) printf("# skipping json output; %s not accessible\n", o->not_written);
-    if (o->memory_report) fprintf(stderr, "busbar-lab: -M: the CPU simulator has no memory report\n");
-}
-
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const struct collective *collective = collective_named(argv[0]);
@@ -86,19 +76,16 @@ int main(int argc, char **argv) {
     int status = refuse(&options, &world);
     if (status != 0) return stop(status);
 
-    say_what_is_missing(&options, &world);
     if (world.rank == 0) table_banner(&world, &options, collective->program);
     fit_memory(&options, &world);
     void *send = buffer(options.max_bytes), *receive = buffer(options.max_bytes);
     trace_start(&world, collective);
-    if (world.rank == 0) table_header(&options);
+    if (world.rank == 0) table_header();
     struct outcome outcome = bench(&world, collective, &options, send, receive);
     trace_end(&world);
 
-    const char *minimum_text = getenv("NCCL_TESTS_MIN_BW");
-    double minimum = minimum_text != NULL ? atof(minimum_text) : -1;
-    if (world.rank == 0) table_footer(outcome.out_of_bounds, outcome.average, minimum, collective->program);
-    status = outcome.out_of_bounds > 0 || outcome.average < minimum * 0.9 ? STATUS_WRONG : 0;
+    if (world.rank == 0) table_footer(outcome.out_of_bounds, outcome.average, collective->program);
+    status = outcome.out_of_bounds > 0 ? STATUS_WRONG : 0;
     if (status != 0)
         printf(" .. %s pid %d: Test failure main.c:%d\n", world.members[world.rank].host,
                world.members[world.rank].pid, __LINE__);

@@ -10,12 +10,10 @@
 
 void table_banner(const struct world *world, const struct options *options, const char *program);
 void table_reduced_to(size_t max_bytes);
-void table_header(const struct options *options);
-void table_row_begins(size_t bytes, size_t count, const char *type, const char *op, int root);
-void table_half(const struct options *options, double seconds, double algbw, double busbw, int64_t wrong,
-                int checked, int in_place);
+void table_header(void);
+void table_row_begins(size_t bytes, size_t count, const char *op, int root);
+void table_half(double seconds, double algbw, double busbw, int64_t wrong, int checked);
 void table_row_ends(void);
-/* `minimum`: NCCL_TESTS_MIN_BW in GB/s, negative where it is not set. */
-void table_footer(int out_of_bounds, double average, double minimum, const char *program);
+void table_footer(int out_of_bounds, double average, const char *program);
 
 #endif

@@ -16,7 +16,7 @@ static const struct { const char *name; int bit; } subsystems[] = {
     {"ALL", ALL},
 };
 static const char *levels[] = {"NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE"};
-enum { LEVEL_VERSION = 1, LEVEL_WARN = 2, LEVEL_INFO = 3 };
+enum { LEVEL_VERSION = 1, LEVEL_INFO = 3 };
 
 enum { START_MICROSECONDS = 500000 };
 
@@ -125,10 +125,4 @@ void trace_end(const struct world *w) {
     const struct member *self = &w->members[w->rank];
     info(w, INIT, "comm %p rank %d nranks %d cudaDev %d busId %x - Destroy COMPLETE", (const void *)w,
          w->rank, w->ranks, self->local_rank, self->local_rank << 12);
-}
-
-void trace_warning(const struct world *w, const char *text) {
-    const struct member *self = &w->members[w->rank];
-    if (level >= LEVEL_WARN)
-        printf("\n%s:%d:%d [%d] NCCL WARN %s\n", self->host, self->pid, (int)gettid(), self->local_rank, text);
 }

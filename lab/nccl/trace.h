@@ -8,7 +8,5 @@
 /* Reads NCCL_DEBUG and NCCL_DEBUG_SUBSYS, and says what is known before the first collective. */
 void trace_start(const struct world *world, const struct collective *collective);
 void trace_end(const struct world *world);
-/* Printed for any NCCL_DEBUG from WARN on. */
-void trace_warning(const struct world *world, const char *text);
 
 #endif
