@@ -19,16 +19,19 @@ accept_gpus() {
   printf '%s' "$list"
 }
 
-# accept_hcas: {"name","port","guid","vf"} per port: the last 8 bytes of its first GID are the port GUID. A virtual function has a
-# new one after each boot.
+# accept_hcas: {"name","port","guid","vf","counters"} per port: the last 8 bytes of its first GID are the port GUID. A virtual
+# function has a new one after each boot. Some drivers have no counters of errors.
 accept_hcas() {
-  local port hca gid vf list=""
+  local port hca gid vf counters list=""
   for port in "$INFINIBAND"/*/ports/*; do
     gid=$(cat "$port/gids/0" 2>/dev/null) || continue
     hca=${port%/ports/*}
     vf=false
     [[ ! -e $hca/device/physfn ]] || vf=true
-    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}"),\"vf\":$vf}"
+    counters=false
+    ! cat "$port/counters/link_downed" &>/dev/null || counters=true
+    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}"),\"vf\":$vf"
+    list+=",\"counters\":$counters}"
   done
   printf '%s' "$list"
 }

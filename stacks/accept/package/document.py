@@ -47,8 +47,7 @@ VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
 WORDS = {"accepted": "Accepted on", "refused": "Refused; passed are", "undecided": "Not decided; passed are"}
 
 NAMESPACE = "acceptance@busbar"
-MAX_BYTES = 16 << 10
-SECONDS = 60
+MAX_BYTES, SECONDS = 16 << 10, 60
 _SIGNATURE = re.compile(rf"{SIGNATURES}/[0-9a-f]{{32}}\.sig")
 # The limit is that of all files together: zstd may make GB of a few KB.
 MAX_UNPACKED = 2 << 30
@@ -271,10 +270,9 @@ def verify(
     cluster_id: str | None = None,
     machines: Path | None = None,
 ) -> Verified:
-    """Verify the document in FOLDER. Raises Untrusted, in one sentence, for a folder that is refused.
+    """Verify the document in FOLDER. Raises Untrusted where it is refused, NoVerdict for an unreadable one.
 
-    CRITERIA: the buyer's. MACHINES: a file with the id of a machine, or the serial of it or of one of
-    its parts, per line. Raises NoVerdict where the folder cannot be read.
+    CRITERIA: the buyer's. MACHINES: a file with the id of a machine, or a serial of it, per line.
     """
     files = files_of(folder)
     signatures = check_files(files)

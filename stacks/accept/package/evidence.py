@@ -127,12 +127,13 @@ class Gpu(OutputModel):
 
 
 class Hca(OutputModel):
-    """A port of an HCA. `vf`: of a virtual function, which has a new GUID after each boot."""
+    """A port of an HCA. `vf`: a new GUID after each boot. `counters`: whether those of errors can be read."""
 
     name: str
     port: int
     guid: str
     vf: bool = False
+    counters: bool = False
 
 
 class Parts(OutputModel):
@@ -181,10 +182,7 @@ class Machines(OfHosts[Machine]):
 
 
 class Changes(NamedTuple):
-    """The changes of workers. `known`: worker -> its machine, with all that it has shown.
-
-    `exchanged`: worker -> the place in Evidence.met where it is not what it was, and what is another one.
-    """
+    """The changes. `known`: all that was shown. `exchanged`: its place in Evidence.met, and what it is."""
 
     exchanged: dict[str, tuple[int, str]]
     reboots: dict[str, list[str]]

@@ -101,8 +101,7 @@ class Kind:
 
     `nodes`: the fewest workers with which it is a default row. `limit`: the default threshold of a pool;
     None: the kind has none. `ceiling`: the highest one that makes sense; None: the default. `source`: of the
-    threshold, with the origin of the expected busbw. `uses`: other stages whose evidence it needs. `when`: if
-    a pool has it. `expects`: what a row of a pool and a collective says of the yardstick.
+    threshold. `uses`: stages whose evidence it needs. `when`: if a pool has it. `expects`: the yardstick.
     """
 
     find: Find

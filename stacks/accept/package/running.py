@@ -193,8 +193,8 @@ class Planned:
     """A stage: `run` measures and writes evidence, and returns pool -> why it was not run there.
 
     It gets no pool without workers. `seconds`: planned for a number of nodes on a healthy cluster.
-    `continues`: an interrupted one goes on from what it has kept, and its time counts from the begin of the
-    run. `logs_in`: it needs a login to the hosts. `option`: without this one of the command it is not run.
+    `continues`: from what an interrupted one has kept; its time counts from the begin of the run. `logs_in`:
+    it needs a login. `option`: without this one of the command it is not run.
     """
 
     name: str

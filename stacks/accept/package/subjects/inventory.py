@@ -113,8 +113,11 @@ def _hardware(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
 @kind("inventory.health", "no Xid, ECC error, remapped row, NVLink error, narrow PCIe link or port error")
 @on_each
 def _health(pool: Pool, report: Told) -> Iterator[tuple[Outcome, str]]:
-    if unread := [key for key in COUNTERS if getattr(report.health, key, None) is None]:
-        yield "unknown", f"not read: {', '.join(unread)}"
+    unread = [key for key in COUNTERS if getattr(report.health, key, None) is None]
+    rails = {(each.name, each.port) for each in choose_rails(report.hcas, pool.required).ports.values()}
+    dark = [each.name for each in report.also.hcas if (each.name, each.port) in rails and not each.counters]
+    if unread := [*unread, *(f"errors of {name}" for name in dark)]:
+        yield "unknown", f"not read: {listed(unread, 8)}"
     required = pool.required.model_copy(update={"driver_on_host": True})
     for each in () if unread else check_health(required, report):
         yield "fail", each.what

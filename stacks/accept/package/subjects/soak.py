@@ -35,8 +35,7 @@ from stacks.accept.package.subjects.collectives import RUN_SECONDS, not_whole
 from stacks.accept.package.subjects.nodes import by_node
 
 # An interval is one run of nccl-tests with as many iterations as fill this time.
-INTERVAL_SECONDS = 300
-SAMPLE_SECONDS = 30
+INTERVAL_SECONDS, SAMPLE_SECONDS = 300, 30
 # A run of low intervals is named if chance gives it in less than one of so many soaks. With a spread that
 # needs longer runs than MOST_LOW, a wobble of half an hour may pass.
 SOAKS, LEAST_LOW, MOST_LOW = 1000, 2, 5

@@ -82,7 +82,7 @@ def host(number: int) -> dict[str, Any]:
             for gpu in range(8)
         ],
         "hcas": [
-            {"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:{number:04x}:{hca:04x}"}
+            {"name": f"mlx5_{hca}", "port": 1, "guid": f"b8ce:f603:{number:04x}:{hca:04x}", "counters": True}
             for hca in range(8)
         ],
         "nvlinks": "".join(f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: G-{gpu})\n{links}" for gpu in range(8)),

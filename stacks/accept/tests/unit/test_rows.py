@@ -146,6 +146,13 @@ fewer_hcas = worker_2(lambda report: report["hcas"].pop())
 no_gpus = own(gpus=[])
 narrow = worker_2(lambda report: report["health"]["links"][1].update(width="8"))
 CABLES = ("cabling.rails", "cabling.speed")
+
+
+def without_counters(path: Path) -> None:
+    """An HCA whose driver has no counters of errors."""
+    worker_2(lambda found: found["also"]["hcas"][3].update(counters=False))(path)
+
+
 INVENTORY = [
     ("inventory.nodes", "fail", "worker-2", same("machine")),
     ("inventory.nodes", "fail", "1 node; not worker-2: no report", silent),
@@ -174,6 +181,7 @@ INVENTORY = [
     ("inventory.health", "fail", "worker-2", health(xids=["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"])),
     ("inventory.health", "fail", "worker-2", narrow),
     ("inventory.health", "unknown", "worker-2: not read: xids", health(xids=None)),
+    ("inventory.health", "unknown", "worker-2: not read: errors of mlx5_3", without_counters),
     *((kind, "unknown", "worker-2 mlx5_0", no_guid) for kind in CABLES),
     *((kind, "unknown", "worker-2", silent) for kind in (*OF_INVENTORY[1:], *CABLES)),
     *((kind, "unknown", "", lost("inventory/hosts.json.zst")) for kind in OF_INVENTORY),

@@ -35,6 +35,8 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
     (virtual / "ports/1/gids").mkdir(parents=True)
     (virtual / "ports/1/gids/0").write_text("fe80:0000:0000:0000:0011:2233:4455:6677\n")
     (virtual / "device/physfn").mkdir(parents=True)
+    (virtual / "ports/1/counters").mkdir()
+    (virtual / "ports/1/counters/link_downed").write_text("0\n")
     (tmp_path / "gpus").write_text(GPUS)
     (tmp_path / "links").write_text(LINKS)
     found = reported(
@@ -47,8 +49,10 @@ def test_gpus_ports_and_links_are_told_with_what_identifies_them(tmp_path: Path)
         {"uuid": "GPU-1", "serial": "1652922000123", "vbios": "96.00.89.00.01", "ecc": "Enabled"},
         {"uuid": "GPU-2", "serial": "[N/A]", "vbios": "96.00.89.00.01", "ecc": "Disabled"},
     ]
-    assert (found["hcas"].pop()["vf"], len(Parts(**found).identity.hcas)) == (True, 1)
-    assert found["hcas"] == [{"name": "mlx5_3", "port": 1, "guid": "b8ce:f603:00ab:12cd", "vf": False}]
+    other = found["hcas"].pop()
+    assert (other["vf"], other["counters"], len(Parts(**found).identity.hcas)) == (True, True, 1)
+    first = {"name": "mlx5_3", "port": 1, "guid": "b8ce:f603:00ab:12cd"}
+    assert found["hcas"] == [{**first, "vf": False, "counters": False}]
     assert (found["nvlinks"], found["simulated"]) == (LINKS.rstrip("\n"), "")
 
 
