@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli.nccl import WORST, value
-from busbar.cli.output import error, fail, print_text, progress
+from busbar.cli.output import error, fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import AsJson, Project, Stack, capability_of, cluster_api, find_file, load_stack
 from busbar.exits import DONE, FAILED, NO_VERDICT, USAGE, NoVerdict
 from busbar.fabric.commands.nccl import explained, new_run, options_of
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 IDLE_MINUTES = 5
 # Number of newest runs per pool that are kept: log, verdict and report.
 KEPT_RUNS = 100
-# Characters of a line of the history in a file.
-MAX_WIDTH = 1000
+COLUMNS = ("time (UTC)", "pool", "by", "nodes", "verdict", "GB/s", "of median", "MAD", "changed")
 
 
 def measure(
@@ -252,7 +251,7 @@ def history(
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {shown(name)}", NO_VERDICT)
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}
-    print_text(json.dumps(as_object, sort_keys=True) if as_json else _table(found))
+    print_result(as_object, as_json, lambda: print_table(COLUMNS, map(_cells, found)))
     last, unmeasured = {each.run.record.pool: each for each in found}, list[str]()
     if loaded:
         cluster = loaded[1]
@@ -286,29 +285,17 @@ def _entries(
     return entries(runs, since), since
 
 
-def _table(found: Sequence[Entry]) -> str:
-    from rich.console import Console
-
-    from busbar.judge.tables import table
-
-    made = table("time (UTC)", "pool", "by", "nodes", "verdict", right=("GB/s", "of median", "MAD"))
-    made.add_column("changed")
-    for each in found:
-        run, noise, busbw = each.run, each.noise, each.run.result.busbw_gbps
-        made.add_row(
-            f"{run.at:%Y-%m-%d %H:%M}",
-            run.record.pool,
-            run.record.kind,
-            str(len(run.nodes)),
-            f"{run.result.verdict}{', low' if each.is_low else ''}",
-            "" if busbw is None else f"{busbw:g}",
-            f"{busbw / noise.median:.1%}" if noise and busbw is not None else "",
-            f"{noise.mad:.2g}" if noise else "",
-            "; ".join(each.changes),
-            style="red" if each.is_low else "",
-        )
-    # Changes are long: the terminal wraps them, and a file has one line per run.
-    console = Console(highlight=False, width=MAX_WIDTH)
-    with console.capture() as text:
-        console.print(made)
-    return "\n".join(line.rstrip() for line in text.get().splitlines())
+def _cells(entry: Entry) -> tuple[str, ...]:
+    """The cells of COLUMNS."""
+    run, noise, busbw = entry.run, entry.noise, entry.run.result.busbw_gbps
+    return (
+        f"{run.at:%Y-%m-%d %H:%M}",
+        run.record.pool,
+        run.record.kind,
+        str(len(run.nodes)),
+        f"{run.result.verdict}{', low' if entry.is_low else ''}",
+        "" if busbw is None else f"{busbw:g}",
+        f"{busbw / noise.median:.1%}" if noise and busbw is not None else "",
+        f"{noise.mad:.2g}" if noise else "",
+        "; ".join(entry.changes),
+    )

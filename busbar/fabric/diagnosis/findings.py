@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 
 from busbar.exits import DONE, FAILED, NO_VERDICT
 from busbar.fabric.diagnosis.stages import Scope, State, known_of
-from busbar.fabric.localise import Group, Known, Suspect, score
+from busbar.fabric.localise import Group, Known
 from busbar.fabric.localise.groups import GOOD
+from busbar.fabric.localise.score import Suspect, score
 from busbar.text import counted, listed
 
 COLUMNS = ("slow", "where", "measured", "expected", "runs", "partners")

@@ -6,18 +6,6 @@ the caller runs them and adds their bandwidths to what is known, `score` says wh
 
 from busbar.fabric.localise.groups import Group, Kind, Known, Places, Stage, expected_busbw
 from busbar.fabric.localise.rounds import plan, plan_rails
-from busbar.fabric.localise.score import Findings, Suspect, score
+from busbar.fabric.localise.score import score
 
-__all__ = [
-    "Findings",
-    "Group",
-    "Kind",
-    "Known",
-    "Places",
-    "Stage",
-    "Suspect",
-    "expected_busbw",
-    "plan",
-    "plan_rails",
-    "score",
-]
+__all__ = ["Group", "Kind", "Known", "Places", "Stage", "expected_busbw", "plan", "plan_rails", "score"]

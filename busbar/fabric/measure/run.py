@@ -192,19 +192,13 @@ def find(api: Api, namespace: str | None = None) -> list[Remnant]:
     for kind, base, plural in _KINDS:
         if namespace and kind in _CLUSTER_WIDE:
             continue
-        path = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
-        for each in listed_if_served(api, path, RUN_LABEL):
+        collection = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
+        for each in listed_if_served(api, collection, RUN_LABEL):
             metadata = each["metadata"]
             inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{metadata['namespace']}/"
-            found.append(
-                Remnant(
-                    kind,
-                    f"{base}/{inside}{plural}/{metadata['name']}",
-                    metadata["uid"],
-                    metadata["labels"][RUN_LABEL],
-                    metadata.get("annotations", {}).get(UNTIL, ""),
-                )
-            )
+            path = f"{base}/{inside}{plural}/{metadata['name']}"
+            run, until = metadata["labels"][RUN_LABEL], metadata.get("annotations", {}).get(UNTIL, "")
+            found.append(Remnant(kind, path, metadata["uid"], run, until))
     return found
 
 

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from busbar.fabric.localise import Findings, Group, Kind, Known, Stage, plan, score
+from busbar.fabric.localise import Group, Kind, Known, Stage, plan, score
+from busbar.fabric.localise.score import Findings
 
 RAILS = 8
 STAGES: tuple[Stage, ...] = ("A", "B", "C")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.fabric.localise import Findings, Group, Known, plan, score
+from busbar.fabric.localise import Group, Known, plan, score
 from busbar.fabric.localise.peers import MOST_RUNS
+from busbar.fabric.localise.score import Findings
 from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, Fabric, Luck, named, noise
 
 # Of one seed in 200 the outcome is another one, which no change of a rule decides.

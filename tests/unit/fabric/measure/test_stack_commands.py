@@ -367,3 +367,10 @@ def test_history_without_the_cluster_says_so_and_shows_what_is_here(
 def test_history_without_a_run_names_the_command_that_makes_one(cluster: Foreign) -> None:
     done = busbar("history", "mysite")
     assert (done.exit_code, "Fix: busbar measure mysite" in done.stderr) == (2, True)
+
+
+def test_a_changed_value_in_brackets_is_shown_as_it_is(cluster: Foreign) -> None:
+    known(390.0)
+    with (FOLDER / "h100" / FILE).open("a") as file:
+        file.write(json.dumps(summary(run(1, 390.0, settings={"env NCCL_ALGO": "[ring]"}))))
+    assert busbar("history", "mysite").stdout.endswith("env NCCL_ALGO none -> [ring]\n")
