@@ -40,14 +40,14 @@ def print_result(found: Mapping[str, Any], as_json: bool, show: Callable[[], Non
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table whose lines a terminal may wrap."""
+    """Print a table with one line per row, which a terminal may wrap."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(*titles, box=None, pad_edge=False, show_header=bool(titles))
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Console(highlight=False, width=1000, markup=False)
     with console.capture() as text:
         console.print(table)
     print_text("\n".join(line.rstrip() for line in text.get().splitlines()))
