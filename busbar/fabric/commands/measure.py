@@ -179,8 +179,11 @@ def _measure(
     of_stack = file.project / ".busbar" / file.stack
     folder = of_stack / pool / "runs" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{planned.run}"
 
+    recorded = list[str]()
+
     def keep(found: Collected) -> None:
         if found.record:
+            recorded.append(found.record.job_uid)
             short = summarize(found.verdict, config_map=found.config_map, record=found.record)
             append(of_stack / pool, short, progress)
         notify(lambda: api, progress)
@@ -198,9 +201,9 @@ def _measure(
         raise
     for old in sorted(folder.parent.iterdir())[:-KEPT_RUNS]:  # their names begin with the time
         shutil.rmtree(old, ignore_errors=True)
-    of_pool = [each for each in entries(read_folder(of_stack), since) if each.run.record.pool == pool]
-    if of_pool and (warning := of_pool[-1].warning):
-        progress(f"warning: {warning}")
+    for each in entries(read_folder(of_stack), since):
+        if each.run.record.job_uid in recorded and each.warning:
+            progress(f"warning: {each.warning}")
     if not as_json:
         print_text(verdict_text(verdict, sys.stdout, full=False, more=f"{folder}/{REPORT}"))
     if planned.missing:

@@ -160,7 +160,7 @@ def run(
             found = follow()
         except BaseException as ended:
             if stays and not isinstance(ended, CannotMeasure):
-                progress(f"{plan.run} goes on without this process; busbar nccl clean {plan.run} ends it")
+                progress(f"{plan.run} goes on without this process; busbar nccl clean {plan.run}{options} ends it")
                 raise
             if isinstance(ended, Interrupted):
                 progress(f"{ended}: removing the run; a second signal leaves it in the cluster")
@@ -286,9 +286,9 @@ def raise_if_preempted(api: Api, plan: Plan) -> None:
 def _remove_run(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback, options: str) -> str:
     """Remove the run. Returns what is left, why, and the command that removes it; empty if nothing is."""
     deadline, left = Deadline(clock, REMOVAL_SECONDS), list[str]()
-    where = "" if plan.owns_namespace else f" --namespace {plan.job.namespace}"
-    fix = f"Fix: busbar nccl clean {plan.run}{where}{options}"
     inside = None if plan.owns_namespace or plan.idle else plan.job.namespace
+    where = f" --namespace {inside}" if inside else ""
+    fix = f"Fix: busbar nccl clean {plan.run}{where}{options}"
     try:
         for each in wait_until(partial(find, api, inside), deadline, poll_seconds=1):
             # Deleting the run's own namespace deletes everything in it.

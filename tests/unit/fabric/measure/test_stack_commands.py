@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -122,18 +123,21 @@ def test_idle_measures_free_nodes_below_all_other_pods_within_minutes(cluster: F
     assert [each.record.kind for each in records()] == ["idle"]
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_run_that_is_left_in_the_cluster_is_recorded_and_no_pass(cluster: Foreign, is_kept: bool) -> None:
+@pytest.mark.parametrize(("is_kept", "idle"), [(True, []), (False, []), (True, ["--idle"])])
+def test_a_run_that_is_left_in_the_cluster_is_recorded_and_no_pass(
+    cluster: Foreign, is_kept: bool, idle: list[str]
+) -> None:
     cluster.deletes = False
     kubeconfig = (FOLDER / "kubeconfig").absolute()
     kubeconfig.parent.mkdir(parents=True)
     kubeconfig.write_text("") if is_kept else None
-    done = busbar("measure", "mysite", "--pool", "h100")
+    done = busbar("measure", "mysite", "--pool", "h100", *idle)
     assert (done.exit_code, done.stdout.count("PASS"), len(records())) == (2, 1, 1)
     assert "is not removed: MPIJob busbar-validation/nccl-run-" in done.stderr
     asked = f"<(pulumi stack output kubeconfig --show-secrets --stack mysite --cwd {Path.cwd()})"
-    options = f"--namespace busbar-validation --kubeconfig {kubeconfig if is_kept else asked}\n"
-    assert options in done.stderr
+    options = f"--kubeconfig {kubeconfig if is_kept else asked}\n"
+    where = " " if idle else " --namespace busbar-validation "  # a PriorityClass is in no namespace
+    assert re.search(rf"Fix: busbar nccl clean run-\w+{where}{re.escape(options)}", done.stderr)
 
 
 @pytest.mark.parametrize("busbw", [2.0, 1.0])
@@ -374,3 +378,10 @@ def test_a_changed_value_in_brackets_is_shown_as_it_is(cluster: Foreign) -> None
     with (FOLDER / "h100" / FILE).open("a") as file:
         file.write(json.dumps(summary(run(1, 390.0, settings={"env NCCL_ALGO": "[ring]"}))))
     assert busbar("history", "mysite").stdout.endswith("env NCCL_ALGO none -> [ring]\n")
+
+
+def test_a_run_without_a_record_warns_of_no_earlier_one(cluster: Foreign) -> None:
+    known(*STEADY, 350.0)
+    cluster.runs = lambda job: cluster.objects.pop(next(path for path in cluster.left if "/mpijobs/" in path))
+    done = busbar("measure", "mysite")
+    assert (done.exit_code, len(records()), "below the median" in done.stderr) == (2, 6, False), done.stderr
