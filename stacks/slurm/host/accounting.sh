@@ -14,7 +14,6 @@ install_accounting() {
   [[ $SLURM_PACKAGES != os ]] || mysql=(+slurm-wlm-mysql-plugin)
   # It may have the databases of a MariaDB, or of a Slurm, whose packages are gone.
   package_installed mariadb-server || [[ -e $MYSQL ]] || touch "$STATE_DIR/mariadb.created"
-  [[ -e $MYSQL/$DATABASE ]] || touch "$STATE_DIR/database.created"
   install_slurm slurmdbd "${mysql[@]}" +mariadb-server
   slurm_folders
   write_key
@@ -29,8 +28,16 @@ install_accounting() {
 
 # create_database: the statements travel on stdin: the password is in no argument.
 create_database() {
-  local password
+  local password known
   password=$(payload database_password)
+  known=$(mariadb -BN <<<"SHOW DATABASES LIKE '$DATABASE'; SELECT User FROM mysql.user WHERE User='slurm' AND Host='localhost';") ||
+    die "MariaDB does not tell its databases and users" "root must reach it over its socket: try mariadb -e 'select 1'"
+  if [[ ! -e $STATE_DIR/database.created && $known != *"$DATABASE"* ]]; then
+    # Beside the database it would be the user of a slurmdbd that was here before.
+    [[ -z $known ]] || die "MariaDB has a user slurm, and no database $DATABASE: it belongs to something else, and its password stays" \
+      "if nothing uses it: mariadb -e \"DROP USER 'slurm'@'localhost'\"; else give it another name (RENAME USER), and to what logs in with it; then retry"
+    touch "$STATE_DIR/database.created"
+  fi
   mariadb <<<"CREATE DATABASE IF NOT EXISTS $DATABASE;
 CREATE USER IF NOT EXISTS 'slurm'@'localhost' IDENTIFIED BY '$password';
 ALTER USER 'slurm'@'localhost' IDENTIFIED BY '$password';

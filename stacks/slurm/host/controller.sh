@@ -130,7 +130,8 @@ refuse_lost_partitions() {
   local name jobs shown reserved fix
   ! has_read "${TEXTS[@]}" || return 0
   for name in "${LOST[@]}"; do
-    jobs=$(timeout 30 squeue -h -p "$name" -o %A | sort -u | paste -sd, -) ||
+    # A heterogeneous job that waits can be cancelled as a whole only.
+    jobs=$(timeout 30 squeue -h -p "$name" -o %i | sed 's/[+_].*//' | sort -u | paste -sd, -) ||
       die "slurmctld does not tell the jobs in partition $name, which is not in the configuration; it stays" "see: systemctl status slurmctld; retry"
     shown=$(timeout 30 scontrol --oneliner show reservation 2>&1) ||
       die "slurmctld does not tell its reservations: $shown" "see: systemctl status slurmctld; retry"

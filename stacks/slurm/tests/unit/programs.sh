@@ -126,5 +126,5 @@ more-scontrol() {
 more-pgrep() { state steps; }
 more-srun() { state mpi; }
 more-squeue() { if [[ $* != *" -t "* ]]; then state jobs; fi; }
-more-mariadb() { record "mariadb: $(paste -sd ' ')"; }
+more-mariadb() { if [[ $* == -BN ]]; then state databases; else record "mariadb: $(paste -sd ' ')"; fi; }
 more-ss() { [[ ! -e $STATE/active.slurmdbd ]] || echo LISTEN; }

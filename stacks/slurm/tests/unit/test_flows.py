@@ -409,6 +409,7 @@ def test_packages_that_an_administrator_installs_after_a_failed_installation_sta
 def test_databases_that_were_there_before_stay(host: Host, data: str) -> None:
     """Those of a Slurm or a MariaDB whose packages were removed before."""
     host.write(data, "jobs of last year")
+    host.state("databases", "slurm_acct_db\nslurm\n" if data == DATA else "")
     controls(host)
     host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "KEEP_DATA": "false"})
     assert [*host.files()] == [f"/{data}"]
@@ -548,7 +549,7 @@ def test_slurmctld_forgets_no_partition_with_jobs_and_none_that_was_made_by_hand
     assert (host.root / "etc/slurm/gres.conf").read_text() == "g\n"
     assert RECONFIGURED not in controls(host, slurm_conf=conf, users="user ada 5001\n")
     host.state("partitions", OPEN)
-    host.state("jobs", "7\n9\n")
+    host.state("jobs", "7_[1-3,...]\n7_4\n9+0\n9+1\n")
     said = refused(host, "nothing", slurm_conf=NODES)
     assert "slurmctld would forget it and end its jobs 7,9; it stays. Fix: " in said
     assert "scancel 7 9; " in said and RECONFIGURED not in host.steps
@@ -600,3 +601,19 @@ def test_a_slurmctld_that_answers_slowly_is_told_nothing_new(host: Host) -> None
     host.state("more.sh", PROGRAMS.replace("ping)", once))
     refused(host, "nothing", slurm_conf="NodeName=gpu-1 CPUs=1\n" + OPEN)
     assert "scontrol update nodename=gpu-2 state=drain reason=busbar: removed" in host.steps
+
+
+def test_a_user_slurm_of_something_else_keeps_its_password_in_mariadb_and_outlives_the_controller(
+    host: Host,
+) -> None:
+    host.state("databases", "slurm\n")
+    host.state("version.mariadb-server", "11.4")
+    said = refused(host, "nothing")
+    assert "MariaDB has a user slurm, and no database slurm_acct_db: it belongs to something else" in said
+    assert refused(host, "mariadb -BN") and not only(host.steps, "mariadb")
+    host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "KEEP_DATA": "false"})
+    assert not only(host.steps, "mariadb")
+    host.state("databases", "")
+    controls(host)
+    host.state("databases", "slurm_acct_db\nslurm\n")
+    assert only(controls(host), "mariadb"), "it is busbar's now"
