@@ -13,7 +13,7 @@ from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.rest import POD_LABELS, ProxyApi, SlurmApi, clusters, transient
 from stacks.slurm_k8s.package.roll import Roll, RollSpec
-from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
+from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE, SLURM_KEY
 
 SERVICE = "slurm-operator-webhook"
 SECONDS = 120
@@ -97,6 +97,7 @@ def await_removal(api: Api, spec: StepSpec, clock: Clock, progress: ProgressCall
 
 def refuse_jobs(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> None:
     """The step `before-removal`. Raises Failed with the jobs that run or wait, and ApiError."""
+    _refuse_others(api)
     if jobs := end_jobs(SlurmApi(api, spec.namespace), clock, progress, ends=spec.cancel_jobs):
         what = f"{listed(jobs)} are running or pending; nothing was removed"
         raise Failed(f"{what}. Fix: wait for their end, or {_CANCEL}")
@@ -104,8 +105,19 @@ def refuse_jobs(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressC
 
 def running_jobs(api: ProxyApi, ends: bool) -> list[str]:
     """The question of a destroy (busbar.capability.Capability.jobs). Raises Failed without an answer."""
+    _refuse_others(api)
     found = (end_jobs(each, SystemClock(), progress, ends=ends) for each in clusters(api))
     return [text for jobs in found for text in jobs]
+
+
+def _refuse_others(api: Api) -> None:
+    """Refuse a removal that would end Slurm clusters of others: the CRDs go with it. Raises Failed."""
+    for each in (find(api, f"/apis/{API_VERSION}/controllers") or {}).get("items") or ():
+        namespace, name = each["metadata"]["namespace"], each["metadata"]["name"]
+        if (each["spec"].get("slurmKeyRef") or {}).get("name") != SLURM_KEY:
+            what = f"the Slurm cluster {namespace}/{name} is not of busbar, and would end with its CRDs"
+            fix = f"first remove it: kubectl -n {namespace} delete controllers.slinky.slurm.net {name}"
+            raise Failed(f"{what}; nothing was removed. Fix: {fix}, which ends its jobs; then retry")
 
 
 def end_jobs(slurm: SlurmApi, clock: Clock, progress: ProgressCallback, *, ends: bool) -> list[str]:

@@ -65,6 +65,9 @@ def test_the_operator_stays_until_the_last_pod_of_slurm_is_gone_and_one_that_doe
     assert clock.time >= 30
 
 
+CONTROLLERS = "/apis/slinky.slurm.net/v1beta1/controllers"
+
+
 class Jobs(SlurmCluster):
     def __init__(self, *jobs: tuple[int, str], ends: bool = True) -> None:
         super().__init__()
@@ -72,6 +75,8 @@ class Jobs(SlurmCluster):
         self.objects[f"{REST}/jobs/"] = {}
 
     def get(self, path: str, **query: str) -> Any:
+        if path == CONTROLLERS:
+            return self.objects.get(path, {})
         if path == f"{REST}/jobs/" and not self.failures:
             found = [{"job_id": job, "job_state": state.split()} for job, state in self.jobs.items()]
             if self.ends:  # for the next question
@@ -155,3 +160,21 @@ def test_without_a_ready_endpoint_an_accepted_object_says_nothing() -> None:
     with pytest.raises(TimedOut, match="has no ready endpoint"):
         wait(cluster)
     assert cluster.asked == []
+
+
+def test_the_crds_of_slurm_clusters_of_others_stay_and_no_job_is_cancelled_before() -> None:
+    def controller(namespace: str, key: str) -> JsonObject:
+        return {"metadata": {"namespace": namespace, "name": "slurm"}, "spec": {"slurmKeyRef": {"name": key}}}
+
+    cluster = Jobs((4, "RUNNING"))
+    cluster.objects["/api/v1/pods"] = [pod("h100-0", "gpu-1")]
+    ours, theirs = controller("slurm", "busbar-slurm-key"), controller("ada", "slurm-auth-slurm")
+    cluster.objects[CONTROLLERS] = {"items": [ours, theirs]}
+    for ask in (lambda: removal(cluster, cancel_jobs=True), lambda: steps.running_jobs(cluster, True)):
+        with pytest.raises(
+            Failed, match=r"ada/slurm .* end with its CRDs; nothing was removed\. Fix: .*kubectl -n ada"
+        ):
+            ask()
+    assert cluster.ending == []
+    cluster.objects[CONTROLLERS] = {"items": [ours]}
+    removal(cluster, cancel_jobs=True)
