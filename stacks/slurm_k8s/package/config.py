@@ -168,55 +168,37 @@ class Slurm(OnCluster):
 
 # By these the daemons of the operator's pods find and know each other. Without GresTypes no node has GPUs,
 # without ReconfigFlags a closed partition opens, and without ReturnToService a new pod stays out of service.
-_SET = frozenset((
-    "accountingstoragehost", "accountingstorageport", "accountingstoragetype", "authalttypes",
-    "authaltparameters", "authtype", "clustername", "credtype", "grestypes", "include", "nodename", "nodeset",
-    "partitionname", "reconfigflags", "returntoservice", "slurmctldhost", "slurmctldparameters",
-    "slurmctldport", "slurmduser", "slurmdport", "slurmuser", "statesavelocation",
-))  # fmt: skip
-_LIKE = 0.85
-# The parameters of Slurm 26.05 (src/common/read_config.c), by which a misspelt one is known. A name that is
-# not like one of them may be that of a later release.
-_PARAMETERS = """
-    AccountingStorageBackupHost AccountingStorageEnforce AccountingStorageExternalHost AccountingStorageHost
-    AccountingStorageParameters AccountingStoragePort AccountingStorageTRES AccountingStorageType
-    AccountingStoreFlags AcctGatherEnergyType AcctGatherFilesystemType AcctGatherInterconnectType
-    AcctGatherNodeFreq AcctGatherProfileType AllowSpecResourcesUsage AuthAltParameters AuthAltTypes AuthInfo
-    AuthType BatchStartTimeout BcastExclude BcastParameters BurstBufferType CertgenParameters CertgenType
-    CertmgrParameters CertmgrType CliFilterParameters CliFilterPlugins ClusterName CommunicationParameters
-    CompleteWait CpuFreqDef CpuFreqGovernors CredType DataParserParameters DebugFlags DefCPUPerGPU
-    DefMemPerCPU DefMemPerGPU DefMemPerNode DependencyParameters DisableRootJobs DownNodes EioTimeout
-    EnforcePartLimits Epilog EpilogMsgTime EpilogSlurmctld EpilogTimeout FairShareDampeningFactor
-    FederationParameters FirstJobId GetEnvTimeout GpuFreqDef GresTypes GroupUpdateForce GroupUpdateTime
-    HashPlugin HealthCheckInterval HealthCheckNodeState HealthCheckProgram HealthCheckTimeout HttpParserType
-    InactiveLimit Include InteractiveStepOptions JobAcctGatherFrequency JobAcctGatherParams
-    JobAcctGatherType JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPort JobCompType JobCompUser
-    JobContainerType JobDefaults JobFileAppend JobRequeue JobSubmitPlugins KeepAliveTime KillOnBadExit
-    KillWait LaunchParameters LicenseParameters Licenses LogTimeFormat MailDomain MailProg MaxArraySize
-    MaxBatchRequeue MaxDBDMsgs MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode MaxNodeCount MaxStepCount
-    MaxTasksPerNode MCSParameters MCSPlugin MessageTimeout MetricsAuthUsers MetricsParameters MetricsType
-    MinJobAge MpiDefault MpiParams NamespaceType NodeFeaturesPlugins NodeName NodeSet OverTimeLimit
-    PartitionName PluginDir PlugStackConfig PreemptExemptTime PreemptMode PreemptParameters PreemptType
-    PrEpParameters PrEpPlugins PriorityCalcPeriod PriorityDecayHalfLife PriorityFavorSmall PriorityFlags
-    PriorityMaxAge PriorityParameters PrioritySiteFactorParameters PrioritySiteFactorPlugin PriorityType
-    PriorityUsageResetPeriod PriorityWeightAge PriorityWeightAssoc PriorityWeightFairShare
-    PriorityWeightJobSize PriorityWeightPartition PriorityWeightQOS PriorityWeightTRES PrivateData
-    ProctrackType Prolog PrologEpilogTimeout PrologFlags PrologSlurmctld PrologTimeout PropagatePrioProcess
-    PropagateResourceLimits PropagateResourceLimitsExcept RebootProgram ReconfigFlags RequeueExit
-    RequeueExitHold ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ResvEpilog ResvOverRun
-    ResvProlog ReturnToService SchedulerParameters SchedulerTimeSlice SchedulerType ScronParameters
-    SelectType SelectTypeParameters SlurmctldAddr SlurmctldDebug SlurmctldHost SlurmctldHttpAuthParameters
-    SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPort SlurmctldPrimaryOffProg
-    SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug SlurmdHttpAuthParameters
-    SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpecOverride SlurmdSpoolDir
-    SlurmdSyslogDebug SlurmdTimeout SlurmdUser SlurmSchedLogFile SlurmSchedLogLevel SlurmUser SrunEpilog
-    SrunPortRange SrunProlog StateSaveLocation SuspendExcNodes SuspendExcParts SuspendExcStates
-    SuspendProgram SuspendRate SuspendTime SuspendTimeout SwitchParameters SwitchType TaskEpilog TaskPlugin
-    TaskPluginParam TaskProlog TCPTimeout TLSParameters TLSType TmpFS TopologyParam TopologyPlugin
-    TrackWCKey TreeWidth UnkillableStepProgram UnkillableStepTimeout UrlParserType UsePAM VSizeFactor
-    WaitTime X11Parameters
+_SET = """
+    AccountingStorageHost AccountingStoragePort AccountingStorageType AuthAltParameters AuthAltTypes AuthType
+    ClusterName CredType GresTypes Include NodeName NodeSet PartitionName ReconfigFlags ReturnToService
+    SlurmctldHost SlurmctldParameters SlurmctldPort SlurmdPort SlurmdUser SlurmUser StateSaveLocation
 """
-_KNOWN = {name.lower(): name for name in _PARAMETERS.split()}
+_LIKE = 0.85
+# Parameters of Slurm 26.05 (src/common/read_config.c) that sites set, by which a misspelt one is known. A
+# name that is not like one of them may be another.
+_PARAMETERS = """
+    AccountingStorageBackupHost AccountingStorageEnforce AccountingStorageTRES AccountingStoreFlags AuthInfo
+    BatchStartTimeout CompleteWait CpuFreqGovernors DebugFlags DefCPUPerGPU DefMemPerCPU DefMemPerGPU
+    DefMemPerNode DependencyParameters DisableRootJobs EioTimeout EnforcePartLimits Epilog EpilogMsgTime
+    EpilogSlurmctld EpilogTimeout FairShareDampeningFactor GroupUpdateForce GroupUpdateTime
+    HealthCheckInterval HealthCheckNodeState HealthCheckProgram HealthCheckTimeout InactiveLimit
+    InteractiveStepOptions JobAcctGatherFrequency JobAcctGatherParams JobAcctGatherType JobDefaults
+    JobFileAppend JobRequeue JobSubmitPlugins KillOnBadExit KillWait LaunchParameters LicenseParameters
+    Licenses MaxArraySize MaxBatchRequeue MaxDBDMsgs MaxJobCount MaxJobId MaxMemPerCPU MaxMemPerNode
+    MaxNodeCount MaxStepCount MaxTasksPerNode MessageTimeout MinJobAge MpiDefault MpiParams OverTimeLimit
+    PreemptExemptTime PreemptMode PreemptParameters PreemptType PriorityCalcPeriod PriorityDecayHalfLife
+    PriorityFavorSmall PriorityFlags PriorityMaxAge PriorityParameters PrioritySiteFactorParameters
+    PrioritySiteFactorPlugin PriorityType PriorityUsageResetPeriod PriorityWeightAge PriorityWeightAssoc
+    PriorityWeightFairShare PriorityWeightJobSize PriorityWeightPartition PriorityWeightQOS
+    PriorityWeightTRES PrivateData ProctrackType Prolog PrologEpilogTimeout PrologFlags PrologSlurmctld
+    PrologTimeout PropagateResourceLimits PropagateResourceLimitsExcept RequeueExit RequeueExitHold
+    ResvEpilog ResvOverRun ResvProlog SchedulerParameters SchedulerTimeSlice SchedulerType SelectType
+    SelectTypeParameters SlurmctldDebug SlurmctldLogFile SlurmctldTimeout SlurmdDebug SlurmdLogFile
+    SlurmdParameters SlurmdSpoolDir SlurmdTimeout SlurmSchedLogFile SrunEpilog SrunProlog TaskEpilog
+    TaskPlugin TaskPluginParam TaskProlog TopologyParam TopologyPlugin TrackWCKey TreeWidth
+    UnkillableStepProgram UnkillableStepTimeout WaitTime
+"""
+_KNOWN = {name.lower(): name for name in f"{_SET} {_PARAMETERS}".split()}
 
 _OF_A_POOL = (
     "enabled", "replicas", "scalingMode", "updateStrategy", "oversubscribeNode", "pinToNode",
@@ -262,7 +244,7 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for name, value in slurm.slurm_conf.items():
         path = ("slurm_conf", name)
-        if name.lower() in _SET:
+        if _KNOWN.get(name.lower()) in _SET.split():
             what = "is set by busbar or the operator, whose pods and updates rely on it"
             yield Finding(path, what, "remove it", repr(value))
         elif (first := seen.setdefault(name.lower(), name)) != name:

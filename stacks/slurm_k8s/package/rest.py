@@ -11,7 +11,7 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,9 +42,19 @@ _BAD = (
 OF_OPERATOR = "slurm-operator: "
 # Reasons of slurmctld's own, which the next registration of the node ends, or sets again.
 _OF_SLURMCTLD = re.compile(r"gres/\S+ count .*\(\d+ < \d+\)|Not responding|Node unexpectedly rebooted")
+# Reasons with which it drains a node that fails (24.11.5).
+_FAILS = re.compile("Low |Kill task failed|(Pro|Epi)log error|Duplicate jobid|batch job complete failure")
 _NOTED = " : Not responding"  # which slurmctld adds to a reason that is there already
 
+# Limits of a partition -> where slurmrestd has them.
+_LIMITS = {
+    "AllowAccounts": ("accounts", "allowed"), "DenyAccounts": ("accounts", "deny"),
+    "AllowGroups": ("groups", "allowed"), "AllocNodes": ("nodes", "allowed_allocation"),
+    "AllowQos": ("qos", "allowed"), "DenyQos": ("qos", "deny"), "QOS": ("qos", "assigned"),
+    "MaxNodes": ("maximums", "nodes"), "MaxTime": ("maximums", "time"),
+}  # fmt: skip
 ACTIVE = {"PENDING", "RUNNING", "SUSPENDED", "UNKNOWN"}  # UNKNOWN without an answer; the others are final
+NOT_ENDED = ACTIVE | {"COMPLETING"}
 
 
 def states_of(job: Mapping[str, Any]) -> Sequence[str]:
@@ -114,6 +124,8 @@ class SlurmNode:
         """Why a person or a reservation keeps jobs away from it, although it is well; empty otherwise."""
         states = {*self.states}
         if {"INVALID_REG", "NOT_RESPONDING"} & states or ("DOWN" in states and "DOWN " not in self.held):
+            return ""
+        if self.by == USER and _FAILS.match(self.reason):
             return ""
         if "DRAIN" in states:
             return self.reason or "no reason given"
@@ -196,23 +208,30 @@ class SlurmApi:
         found: Sequence[JsonObject] = self._asked().get(f"{self._base}/job/{number}").get("jobs") or [{}]
         return found[0]
 
-    def active_jobs(self) -> list[int]:
-        """The jobs that are pending or run, and those whose processes have not ended yet."""
-        jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
-        states = {int(each["job_id"]): {*states_of(each)} for each in jobs}
-        return [job for job, found in states.items() if ACTIVE & found or "COMPLETING" in found]
+    def active_jobs(self, partition: str = "", states: Set[str] = NOT_ENDED) -> list[int]:
+        """The jobs in one of these states, by default those that have not ended, or whose processes have not.
+
+        `partition`: only those that may run there. A heterogeneous job can be cancelled as a whole only.
+        """
+        jobs = [each for each in self._jobs() if states & {*states_of(each)}]
+        if partition:
+            jobs = [each for each in jobs if partition in str(each.get("partition")).split(",")]
+        wholes = [(each.get("het_job_id") or {}).get("number") or each["job_id"] for each in jobs]
+        return [*dict.fromkeys(map(int, wholes))]
+
+    def reservations(self, partition: str) -> list[str]:
+        """The reservations that name a partition."""
+        found = self._asked().get(f"{self._base}/reservations/").get("reservations") or []
+        return [each["name"] for each in found if each.get("partition") == partition]
 
     def suspended(self) -> set[str]:
         """The nodes of suspended jobs, which Slurm shows as idle; its list of jobs may be long."""
-        jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
-        return {
-            n for each in jobs if "SUSPENDED" in states_of(each) for n in _names(str(each.get("nodes") or ""))
-        }
+        found = [str(each.get("nodes") or "") for each in self._jobs() if "SUSPENDED" in states_of(each)]
+        return {name for nodes in found for name in _names(nodes)}
 
     def overdue(self) -> dict[str, str]:
         """Node -> which job has ended and does not leave it (busbar.fabric.slurm.overdue)."""
-        jobs = self._asked().get(f"{self._base}/jobs/").get("jobs") or []
-        late = [each for each in jobs if "COMPLETING" in states_of(each)]
+        late = [each for each in self._jobs() if "COMPLETING" in states_of(each)]
         if not late:
             return {}
         # Imported here, because it brings the judge, which no update needs.
@@ -228,17 +247,24 @@ class SlurmApi:
             texts |= dict.fromkeys(_names(str(each.get("nodes") or "")) if text else (), text)
         return texts
 
-    def time_limits(self) -> dict[str, int | None]:
-        """Partition -> the longest time of its jobs, in minutes; None without a limit."""
+    def limits(self) -> dict[str, dict[str, str]]:
+        """Partition -> its limits as scontrol takes them; empty where all is allowed."""
         found = self._asked().get(f"{self._base}/partitions/").get("partitions") or []
-        times = {each["name"]: each["maximums"]["time"] for each in found}
-        return {name: int(time["number"]) if time["set"] else None for name, time in times.items()}
+        return {
+            each["name"]: {name: _shown(each[part][key]) for name, (part, key) in _LIMITS.items()}
+            for each in found
+        }
 
-    def limit_time(self, partition: str, minutes: int | None) -> None:
-        """Set the longest time of a partition's jobs. Slurm before 26.05 has not_found for that."""
-        time = {"set": True, "infinite": minutes is None, "number": minutes or 0}
-        body = {"partitions": [{"name": partition, "maximums": {"time": time}}]}
-        self._asked().create(f"{self._proxy}/{OF_PARTITIONS}/partitions/", body)
+    def limit(self, partition: str, limits: Mapping[str, str]) -> None:
+        """Set limits of a partition; an empty one allows all. Slurm before 26.05 has not_found for that."""
+        body: dict[str, Any] = {"name": partition}
+        for name, text in limits.items():
+            part, key = _LIMITS[name]
+            value: Any = text
+            if part == "maximums":
+                value = {"set": bool(text), "infinite": not text, "number": int(text or 0)}
+            body.setdefault(part, {})[key] = value
+        self._asked().create(f"{self._proxy}/{OF_PARTITIONS}/partitions/", {"partitions": [body]})
 
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""
@@ -269,6 +295,9 @@ class SlurmApi:
         """Cancel a job."""
         self._asked().delete(f"{self._base}/job/{number}")
 
+    def _jobs(self) -> list[JsonObject]:
+        return self._asked().get(f"{self._base}/jobs/").get("jobs") or []
+
     def _asked(self) -> Api:
         """A client with a token of slurmctld's user, a new one before it ends. The key is nowhere written."""
         if self._api is None or time.monotonic() - self._made_at > TOKEN_SECONDS / 2:
@@ -278,6 +307,10 @@ class SlurmApi:
             self._made_at = time.monotonic()
             self._api = self._kube.sending({"X-SLURM-USER-NAME": USER, "X-SLURM-USER-TOKEN": made})
         return self._api
+
+
+def _shown(limit: str | Mapping[str, Any]) -> str:
+    return limit if isinstance(limit, str) else str(limit["number"]) if limit["set"] else ""
 
 
 def _names(listed: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,9 +25,10 @@ from busbar.manifests.names import digest
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
-from stacks.slurm_k8s.package.pools import Pool, gres_conf
+from stacks.slurm_k8s.package.pools import Pool, gres_conf, partitions
 from stacks.slurm_k8s.package.rest import (
     NO_NODE,
+    NOT_ENDED,
     POD_CORDON,
     UPDATE,
     WORKER,
@@ -51,8 +52,8 @@ _UNREAD = "busbar/gres-conf-unread"
 # Annotation of the same: the digest of the slurm.conf that slurmctld had read before the change.
 _READ = "busbar/slurm-conf-read"
 RECONFIGURE_SECONDS = 180
-# Annotation of the same: partition -> MaxTime in slurm.conf, and the one that somebody has set.
-_LIMITS = "busbar/slurm-max-time"
+# Annotation of the same: partition -> its line in slurm.conf, and its limits; and when slurmctld read those.
+_LIMITS = "busbar/slurm-limits"
 LIMIT_SECONDS = 30
 """The time that slurmctld may take to read changed files, or to be stopped, after a change of the release."""
 _OPERATOR_PODS = f"app.kubernetes.io/name={OPERATOR.release}"
@@ -62,10 +63,11 @@ REMOVAL_SECONDS = 120
 
 
 class RollSpec(StrictModel):
-    """The request of the steps of an update. `workers`: pool -> its Nodes after the update."""
+    """The request of the steps of an update. `workers`: pool -> its Nodes then; `partitions`: those then."""
 
     namespace: str
     workers: dict[str, tuple[str, ...]]
+    partitions: tuple[str, ...]
     gres_conf: str
     max_unavailable: int
     job_seconds: int
@@ -77,6 +79,7 @@ class RollSpec(StrictModel):
         return cls(
             namespace=slurm.namespace,
             workers={name: pool.launch.workers for name, pool in pools.items()},
+            partitions=partitions(slurm, pools),
             gres_conf=gres_conf(pools),
             max_unavailable=slurm.update.max_unavailable,
             job_seconds=slurm.update.job_seconds,
@@ -127,6 +130,8 @@ class Roll:
 
     def prepare(self) -> list[str]:
         """Do what comes before a change of the release. Returns the pods that leave with it."""
+        # No job that waits starts on a drained node, and slurmctld reads its files for gres.conf too.
+        self._refuse_lost({"PENDING"})
         if objects.find(self.api, self._files_path):
             self._note_limits()
             self._note_conf()
@@ -134,14 +139,17 @@ class Roll:
         return self._release_leaving()
 
     def _note_limits(self) -> None:
-        """Note the time limits of partitions that somebody has changed: slurmctld forgets them."""
-        written, now = self._written_limits(), self.slurm.time_limits()
-        changed = {
-            name: [limit, now[name]] for name, limit in written.items() if now.get(name, limit) != limit
+        """Note the limits of partitions: slurmctld that reads its files forgets what somebody has set."""
+        lines, read_at = self._lines(), self.slurm.read_at()
+        limits = {
+            name: each
+            for name, each in self.slurm.limits().items()
+            if name in lines and (any(each.values()) or not all(_same(key, lines[name], "") for key in each))
         }
-        if changed:
-            noted = json.loads(self._marks().get(_LIMITS, "{}"))
-            self._annotate(self._files_path, {_LIMITS: json.dumps(noted | changed)})
+        # An earlier update may have let slurmctld forget them.
+        if limits and json.loads(self._marks().get(_LIMITS, "{}")).get("read_at", read_at) == read_at:
+            noted = {"read_at": read_at, "lines": lines, "limits": limits}
+            self._annotate(self._files_path, {_LIMITS: json.dumps(noted)})
 
     def _put_back_limits(self) -> None:
         """Set these until slurmctld has read its files, or has started again, and forget them."""
@@ -157,32 +165,37 @@ class Roll:
         if _LIMITS in self._marks():
             self._annotate(self._files_path, {_LIMITS: None})
 
-    def _noted_limits(self) -> dict[str, int | None]:
-        """Partition -> the limit that was noted, unless the stack file has another one since then."""
-        written, noted = self._written_limits(), json.loads(self._marks().get(_LIMITS, "{}"))
-        return {name: noted[name][1] for name in written if name in noted and noted[name][0] == written[name]}
+    def _noted_limits(self) -> dict[str, dict[str, str]]:
+        """Partition -> the limits that were noted, without those that the stack file has changed since."""
+        noted, lines = json.loads(self._marks().get(_LIMITS, "{}")), self._lines()
+        return {
+            name: {key: text for key, text in each.items() if _same(key, noted["lines"][name], lines[name])}
+            for name, each in noted.get("limits", {}).items()
+            if name in lines
+        }
 
-    def _written_limits(self) -> dict[str, int | None]:
-        """Partition -> its limit in slurm.conf."""
-        return {each["metadata"]["name"].removeprefix(WORKER): _max_time(each) for each in self._nodesets()}
+    def _lines(self) -> dict[str, str]:
+        """Partition -> its line in slurm.conf."""
+        found = {each["metadata"]["name"]: each["spec"].get("partition") or {} for each in self._nodesets()}
+        return {name.removeprefix(WORKER): each.get("config") or "" for name, each in found.items()}
 
-    def _set_limits(self, limits: Mapping[str, int | None]) -> bool:
-        """Set time limits of partitions that have others. Returns whether Slurm can be told."""
-        found = self.slurm.time_limits() if limits else {}
-        other = {name: minutes for name, minutes in limits.items() if found.get(name, minutes) != minutes}
-        try:
-            for partition, minutes in other.items():
-                self.slurm.limit_time(partition, minutes)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            lost = listed([f"{name} {minutes or 'UNLIMITED'}" for name, minutes in other.items()])
-            self.progress(
-                f"warning: time limits of partitions, in minutes, were changed and are lost: {lost}. Fix: "
-                "scontrol update partitionname=NAME maxtime=MINUTES; with Slurm 26.05 they stay"
-            )
-            return False
-        return True
+    def _set_limits(self, limits: Mapping[str, Mapping[str, str]]) -> bool:
+        """Set limits of partitions that have others. Returns whether Slurm can be told."""
+        found, fixes = self.slurm.limits() if limits else {}, []
+        for name in {*limits} & {*found}:
+            other = {key: text for key, text in limits[name].items() if found[name][key] != text}
+            try:
+                if other:
+                    self.slurm.limit(name, other)
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                words = (f"{key}={text or 'UNLIMITED'}" for key, text in other.items())
+                fixes.append(f"scontrol update partitionname={name} {' '.join(words)}; ")
+        if fixes:
+            what = "warning: limits of partitions were set by hand and are lost"
+            self.progress(f"{what}. Fix: {''.join(fixes)}with Slurm 26.05 they stay")
+        return not fixes
 
     def _touch_slurmctld(self, stamp: str) -> None:
         """Make the kubelet write changed files now: it looks at a pod when that changes, or every minute."""
@@ -249,9 +262,35 @@ class Roll:
             return next((each for each in states if each), True)
 
         self._wait_for_jobs(look, leaving)
+        try:
+            self._refuse_lost(NOT_ENDED)
+        except Failed:
+            self._undrain(leaving)
+            raise
         for name in leaving:
             self._annotate(f"{self._path}/pods/{name}", {_COST: "-1"})
         return leaving
+
+    def _refuse_lost(self, states: Set[str]) -> None:
+        """Refuse to let slurmctld forget a partition with such jobs, which it would end, or a reservation.
+
+        One that was made by hand would be lost, too.
+        """
+        conf = objects.find(self.api, self._conf_path) or {"data": {}}
+        written = re.findall(r"^PartitionName=(\S+)", str(conf["data"].get("slurm.conf")), re.MULTILINE)
+        for name in sorted({*self.slurm.limits()} - {*self.spec.partitions}):
+            jobs = " ".join(map(str, self.slurm.active_jobs(name, states)))
+            what, fix = f"partition {name} is not configured, and slurmctld would forget it", ""
+            if jobs:
+                what, fix = f"{what} and end its jobs {jobs}", f"wait for its jobs or scancel {jobs}; "
+            for each in self.slurm.reservations(name):
+                what += f" and delete the reservation {each}"
+                fix += f"scontrol update reservationname={each} partition=OTHER; "
+            if name not in written:
+                fix += f"scontrol delete partitionname={name}; "
+            if fix:
+                back = "list its pool, or it in values.partitions"
+                raise Failed(f"{what}; it stays. Fix: {back}; or {fix}then retry")
 
     def roll(self) -> list[str]:
         """Replace every outdated pod, at most `max_unavailable` at once."""
@@ -495,18 +534,9 @@ class Roll:
         wait_until(look, deadline, poll_seconds=1, progress=self.progress, retry_on=transient)
 
 
-def _max_time(nodeset: JsonObject) -> int | None:
-    """The time limit in slurm.conf of the partition of a NodeSet, in minutes; None for no limit."""
-    config = (nodeset["spec"].get("partition") or {}).get("config") or ""
-    found = re.search(r"\bMaxTime=(?:(\d+)-)?(\d[\d:]*)", config, re.IGNORECASE)
-    if not found:
-        return None
-    days, clock = found[1], [int(each) for each in found[2].split(":")]
-    # Minutes come first without hours, but hours do after days.
-    if not days and len(clock) < 3:
-        clock.insert(0, 0)
-    hours, minutes, seconds = (*clock, 0, 0)[:3]
-    return (24 * int(days or 0) + hours) * 60 + minutes + (seconds > 0)
+def _same(key: str, *lines: str) -> bool:
+    """Whether lines of slurm.conf have the same value of a key, or none."""
+    return len({str(re.findall(rf"\b{key}=(\S+)", line, re.IGNORECASE)) for line in lines}) == 1
 
 
 def _owner(pod: JsonObject) -> str:

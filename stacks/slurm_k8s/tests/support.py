@@ -75,6 +75,7 @@ class SlurmCluster(Cluster):
             f"{REST}/nodes/": {"nodes": [*nodes]},
             f"{REST}/jobs/": {"jobs": []},
             f"{REST}/partitions/": {"partitions": []},
+            f"{REST}/reservations/": {"reservations": []},
             f"/api/v1/namespaces/slurm/secrets/{JWT_KEY}": key,
             PODS: [pod(each["name"], f"gpu-{number}") for number, each in enumerate(nodes, 1)],
             "/api/v1/namespaces/slurm/events": [],

@@ -90,6 +90,8 @@ def test_a_token_is_made_anew_before_it_ends(monkeypatch: pytest.MonkeyPatch) ->
         (node("h100-1", gres="gpu:h100:80"), "gpu-2: h100-1 has GRES gpu:h100:80, expected gpu:h100:8"),
         (node("h100-1", gres=""), "gpu-2: h100-1 has GRES null, expected gpu:h100:8"),
         (node("h100-1", "IDLE", "INVALID_REG", "DRAIN", reason="gres/gpu count"), "INVALID_REG"),
+        # slurmctld itself drains such a node.
+        (node("h100-1", "IDLE", "DRAIN", reason="Kill task failed"), "is IDLE+DRAIN: Kill task failed. Fix:"),
     ],
 )
 def test_a_node_that_gives_jobs_no_gpus_is_named_at_the_deadline(second: Any, says: str) -> None:

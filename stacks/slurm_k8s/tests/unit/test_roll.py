@@ -51,6 +51,16 @@ def of_nodeset(uid: str, revision: str) -> JsonObject:
     return {"uid": uid, "labels": {HASH: revision}, "ownerReferences": [{"name": NODESET}]}
 
 
+def limits(minutes: int = 0, accounts: str = "") -> JsonObject:
+    """The limits of a partition as slurmrestd prints them; without one for no minutes."""
+    time, nodes = ({"set": bool(each), "infinite": not each, "number": each} for each in (minutes, 0))
+    return {
+        "accounts": {"allowed": accounts, "deny": ""}, "groups": {"allowed": ""},
+        "qos": {"allowed": "", "deny": "", "assigned": ""}, "nodes": {"allowed_allocation": ""},
+        "maximums": {"nodes": nodes, "time": time},
+    }  # fmt: skip
+
+
 class Rolling(SlurmCluster):
     """Slurm on gpu-1, gpu-2, ... whose operator makes a deleted pod anew, of the newest template.
 
@@ -63,7 +73,7 @@ class Rolling(SlurmCluster):
         self.clock, self.kill_at, self.changes = clock or Clock(), 0, 0
         self.workers = [f"gpu-{number}" for number, _ in enumerate(nodes, 1)]
         self.nodes: dict[str, JsonObject] = {each["name"]: each for each in nodes}
-        self.limits: dict[str, int | None] = {"h100": None}
+        self.limits: dict[str, JsonObject] = {"h100": limits()}
         self.is_slurm_25 = False
         self.places: dict[str, str | None] = {}
         self.then: Callable[[str], None] = lambda host: None
@@ -86,17 +96,17 @@ class Rolling(SlurmCluster):
         if path == f"{REST}/nodes/":
             return {"nodes": list(self.nodes.values())}
         if path == f"{REST}/partitions/":
-            times = {name: {"set": bool(each), "number": each or 0} for name, each in self.limits.items()}
-            return {"partitions": [{"name": name, "maximums": {"time": times[name]}} for name in times]}
+            return {"partitions": [{"name": name, **each} for name, each in self.limits.items()]}
         return super().get(path, **query)
 
     def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         if path == f"{REST[:-1]}5/partitions/":
             if self.is_slurm_25:
                 raise not_found(path)
-            [found] = body["partitions"]
-            time = found["maximums"]["time"]
-            self.limits[found["name"]] = None if time["infinite"] else time["number"]
+            [changed] = body["partitions"]
+            for part, values in changed.items():
+                if part != "name":
+                    self.limits[changed["name"]][part] |= values
             return {}
         name = path.removeprefix(f"{REST}/node/")
         if name == path:
@@ -177,7 +187,9 @@ def step(
 ) -> list[str]:
     """Run one of both steps; `more` changes its request."""
     chosen = tuple(cluster.workers if workers is None else workers)
-    asked = {"namespace": "slurm", "workers": {"h100": chosen}, "gres_conf": ""}
+    asked = {
+        "namespace": "slurm", "workers": {"h100": chosen}, "partitions": ["h100"], "gres_conf": ""
+    }  # fmt: skip
     limits = {"max_unavailable": 1, "job_seconds": 600, "timeout_seconds": 60}
     act = {"roll": roll, "before-change": before_change}[name]
     spec = RollSpec.model_validate({**asked, **limits, **more})
@@ -206,46 +218,50 @@ def with_config(cluster: Rolling, partition: str = "") -> Rolling:
 @pytest.mark.parametrize(
     ("before", "then", "after"),
     [
-        ("Default=YES State=UP", "Default=YES State=UP", 60),
-        ("MaxTime=7-00:00:00 State=UP", "MaxTime=7-00:00:00 State=UP", 60),
-        ("MaxTime=7-00:00:00 State=UP", "State=UP", 0),
+        ("Default=YES State=UP", "Default=YES State=UP", limits(60, "lab")),
+        ("MaxTime=7-00:00:00 State=UP", "State=UP MaxTime=7-00:00:00", limits(60, "lab")),
+        ("MaxTime=7-00:00:00 State=UP", "State=UP", limits(accounts="lab")),
+        ("State=UP", "State=UP AllowAccounts=ops", limits(60, "ops")),
+        ("MaxTime=7-00:00:00", "MaxTime=7-00:00:00", limits()),
     ],
 )
-def test_a_time_limit_that_somebody_has_set_stays_unless_the_stack_file_has_another_one(
-    before: str, then: str, after: int
+def test_a_limit_that_somebody_has_set_stays_unless_the_stack_file_has_another_one(
+    before: str, then: str, after: JsonObject
 ) -> None:
     cluster = with_config(Rolling(*idle(1), image="1"), before)
-    cluster.limits["h100"] = 60
+    cluster.limits["h100"] = limits(60, "lab") if after != limits() else limits()
     step(cluster, "before-change")
     cluster.objects[NODESETS][0]["spec"]["partition"] = {"config": then}
-    cluster.clock.at(cluster.clock.time + 6, lambda: cluster.limits.update(h100=0))
+    written = limits(0 if "MaxTime" not in then else 10080, "ops" if "ops" in then else "")
+    cluster.clock.at(cluster.clock.time + 6, lambda: cluster.limits.update(h100=written))
     step(cluster)
     cluster.clock.pause(10)
     assert cluster.limits == {"h100": after}
     assert cluster.objects[CONFIG]["metadata"]["annotations"] == {}
 
 
-def test_a_time_limit_that_slurm_cannot_be_told_is_named() -> None:
+def test_a_limit_that_slurm_cannot_be_told_is_named() -> None:
     cluster, said = with_config(Rolling(*idle(1), image="1")), list[str]()
-    cluster.limits["h100"], cluster.is_slurm_25 = 60, True
+    cluster.limits["h100"], cluster.is_slurm_25 = limits(60, "lab"), True
     step(cluster, "before-change")
-    cluster.limits["h100"] = None
+    cluster.limits["h100"] = limits()
     step(cluster, said=said)
     [warning] = [each for each in said if "warning" in each]
-    assert "are lost: h100 60. Fix: scontrol update partitionname=NAME maxtime=MINUTES" in warning
+    assert "Fix: scontrol update partitionname=h100 AllowAccounts=lab MaxTime=60; with" in warning
 
 
-@pytest.mark.parametrize(
-    ("written", "minutes"),
-    [("30", 30), ("30:00", 30), ("02:00:00", 120), ("1-2", 1560), ("7-00:00:30", 10081), ("UNLIMITED", None)],
-)
-def test_a_time_limit_of_slurm_conf_is_not_one_that_somebody_has_set(
-    written: str, minutes: int | None
+@pytest.mark.parametrize(("read_at", "after"), [(1000, 120), (2000, 60)], ids=["new one", "forgotten one"])
+def test_an_update_that_is_tried_again_notes_limits_unless_slurmctld_has_forgotten_them(
+    read_at: int, after: int
 ) -> None:
-    cluster = with_config(Rolling(*idle(1)), f"MaxTime={written}")
-    cluster.limits["h100"] = minutes
-    step(cluster, "before-change")
-    assert cluster.changes == 0
+    cluster = with_config(Rolling(*idle(1), image="1"))
+    for minutes in (60, 120):
+        cluster.limits["h100"] = limits(minutes)
+        step(cluster, "before-change")
+        cluster.objects[DIAG]["statistics"]["req_time_start"]["number"] = read_at
+    cluster.limits["h100"] = limits()
+    step(cluster)
+    assert cluster.limits == {"h100": limits(after)}
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -579,7 +595,7 @@ class Configured(Rolling):
         return super().merge(path, body)
 
     def _read(self) -> None:
-        self.read_at, self.limits = 3605, {"h100": None}
+        self.read_at, self.limits = 3605, {"h100": limits()}
 
     def write_conf(self, text: str) -> None:
         metadata = {"managedFields": [{"time": "1970-01-01T01:00:00Z"}], "resourceVersion": "8"}
@@ -598,9 +614,9 @@ def test_gres_conf_is_written_first_and_slurmctld_must_have_it_unless_it_is_unch
 
 def test_a_time_limit_that_somebody_has_set_holds_while_jobs_of_leaving_nodes_are_waited_for() -> None:
     cluster = Configured()
-    cluster.limits["h100"] = 60
+    cluster.limits["h100"] = limits(60)
     step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia[0-1]\n")
-    assert (cluster.read_at, cluster.limits) == (3605, {"h100": 60})
+    assert (cluster.read_at, cluster.limits) == (3605, {"h100": limits(60)})
 
 
 def test_pods_are_replaced_after_slurmctld_has_read_a_changed_slurm_conf() -> None:
@@ -639,3 +655,69 @@ def test_slurmrestd_that_is_away_for_a_moment_ends_no_update() -> None:
     cluster.failures = [None, None, ApiError("GET", 503, "no endpoints"), ApiError("GET", 404, "not found")]
     step(cluster)
     assert cluster.hashes() == {"b"}
+
+
+def leaving(
+    jobs: list[JsonObject], reserved: str = "", conf: str = "PartitionName=h100 Nodes=h100\n"
+) -> Rolling:
+    """The pool of a partition with these jobs and this reservation, which leaves; `conf`: slurm.conf."""
+    cluster = Rolling(*idle(1), image="1")
+    cluster.objects[f"{REST}/jobs/"] = {"jobs": jobs}
+    found = [{"name": "course", "partition": reserved}] if reserved else []
+    cluster.objects[f"{REST}/reservations/"] = {"reservations": found}
+    cluster.objects[SLURM_CONF] = {"metadata": {}, "data": {"slurm.conf": conf}}
+    return cluster
+
+
+def job(number: int, partition: str, *states: str, leader: int = 0) -> JsonObject:
+    return {
+        "job_id": number,
+        "partition": partition,
+        "job_state": [*states],
+        "het_job_id": {"number": leader},
+    }
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        (
+            leaving([job(7, "h100", "PENDING"), job(9, "l40,h100", "PENDING")]),
+            r"end its jobs 7 9; .*scancel 7 9",
+        ),
+        (
+            leaving([job(8, "h100", "PENDING", leader=7), job(9, "h100", "COMPLETED")]),
+            r"its jobs 7; .*scancel 7;",
+        ),
+        (leaving([], reserved="h100"), r"delete the reservation course; .*reservationname=course"),
+        (leaving([], conf=""), r"would forget it; it stays.* scontrol delete partitionname=h100"),
+        (leaving([job(7, "l40", "PENDING")], reserved="l40"), ""),
+    ],
+    ids=["waiting jobs", "heterogeneous job", "reservation", "by hand", "none of it"],
+)
+def test_a_partition_leaves_without_jobs_and_reservations_only(cluster: Rolling, said: str) -> None:
+    if not said:
+        step(cluster, "before-change", [], partitions=[])
+        return
+    with pytest.raises(Failed, match=f"partition h100 is not configured.* {said}"):
+        step(cluster, "before-change", [], partitions=[])
+    assert cluster.changes == 0
+
+
+def test_slurmctld_is_told_of_no_file_beside_a_partition_that_it_would_forget() -> None:
+    cluster = Configured()
+    cluster.limits["mine"] = limits()
+    with pytest.raises(Failed, match=r"partition mine is .* scontrol delete partitionname=mine"):
+        step(cluster, "before-change", gres_conf="Name=gpu File=/dev/nvidia[0-1]")
+    assert cluster.changes == 0
+
+
+def test_a_job_that_comes_while_the_nodes_of_a_pool_are_drained_keeps_them_and_its_partition() -> None:
+    cluster = leaving([job(7, "h100", "RUNNING")])
+    cluster.nodes["h100-0"] = node("h100-0", "ALLOCATED")
+    ends(cluster, "h100-0", 100)
+    jobs = {"jobs": [job(8, "h100", "PENDING")]}
+    cluster.clock.at(100, lambda: cluster.objects.update({f"{REST}/jobs/": jobs}))
+    with pytest.raises(Failed, match="end its jobs 8; it stays"):
+        step(cluster, "before-change", [], partitions=[])
+    assert (cluster.clock.time >= 100, cluster.state()) == (True, {"h100-0": ("IDLE", "")})
