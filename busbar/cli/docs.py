@@ -17,9 +17,7 @@ _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 
 
 def docs(
-    page: Annotated[
-        str | None, typer.Argument(metavar="PAGE", help="Without it the pages are listed.")
-    ] = None,
+    page: Annotated[str | None, typer.Argument(metavar="PAGE", help="Without it pages are listed.")] = None,
     section: Annotated[
         str | None, typer.Argument(metavar="SECTION", help="Only what is below this heading.")
     ] = None,

@@ -23,15 +23,8 @@ USAGE_ERROR: Any = typer.BadParameter.__base__
 
 # The import names of the distributions of the extra `stack`.
 STACK_MODULES = (
-    "asyncssh",
-    "bcrypt",
-    "packaging",
-    "pulumi",
-    "pulumi_command",
-    "pulumi_kubernetes",
-    "pulumi_random",
-    "ruamel",
-    "urllib3",
+    *("asyncssh", "bcrypt", "packaging", "ruamel", "urllib3"),
+    *("pulumi", "pulumi_command", "pulumi_kubernetes", "pulumi_random"),
 )
 
 ENVIRONMENT = Fix("`make venv`, or for a site", ("docs", "sites", "'A site without a checkout'"))
@@ -96,15 +89,11 @@ def _known(error: BaseException) -> Iterator[tuple[str, int]]:
     elif isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
         if module in STACK_MODULES:
-            yield missing_package(module), USAGE
+            package = module.replace("_", "-")
+            what = f"this command needs the Python package {package}, which is not installed"
+            yield with_fix(what, ENVIRONMENT), USAGE
     elif isinstance(error, OSError) and (fix := FIXES.get(error.errno or 0)):
         yield f"{error.filename or 'a file'}: {error.strerror}. Fix: {fix}, then retry.", FAILED
-
-
-def missing_package(module: str) -> str:
-    """The message where the package imported as MODULE, one of the extra `stack`, is not installed."""
-    what = f"this command needs the Python package {module.replace('_', '-')}, which is not installed"
-    return with_fix(what, ENVIRONMENT)
 
 
 def _usage(error: Any) -> str:

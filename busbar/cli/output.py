@@ -10,9 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 
-NO_TERMINAL = (
-    "the command asks before it changes anything, and there is no terminal to ask on. Fix: pass --yes"
-)
+NO_TERMINAL = "the command asks before it changes anything, and there is no terminal. Fix: pass --yes"
 
 
 def error(message: object) -> None:

@@ -252,7 +252,7 @@ def support_bundle(
     except OSError as error:
         fail(f"{target} cannot be written: {error.strerror or error}", 1)
     typer.echo(
-        f"{target}: secrets were replaced; host names and addresses were not. Review it before you send it"
+        f"{target}: secrets were replaced; host names and addresses were not. Review it before sending"
     )
 
 

@@ -218,11 +218,9 @@ class JobWatch(Watch):
         found, *others = super()._reasons_of(condition)
         return [found, *(line for line in others if not reason or reason not in line)]
 
-    def _raise_if_it_cannot_start(
-        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
-    ) -> None:
+    def _check_can_start(self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]) -> None:
         try:
-            super()._raise_if_it_cannot_start(job, pods, seen)
+            super()._check_can_start(job, pods, seen)
         except JobNeverStarted as never:
             issues = (issue for pod in pods for issue in kube_pods.issues_of(pod))
             if not any(issue.reason == "Unschedulable" for issue in issues):

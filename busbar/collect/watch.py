@@ -183,7 +183,7 @@ class Watch(ABC):
             seen.update({pod["metadata"]["name"]: pod for pod in pods})
             first = self._first(pods)
             if rejected := self._rejected(pods):
-                self._start_again(job, pods, rejected)
+                self._restart(job, pods, rejected)
             elif first and phase(first) in ENDED:
                 return first
             elif first and has_started(first, self.container):
@@ -192,7 +192,7 @@ class Watch(ABC):
                 if now - started_at >= ADMISSION_SECONDS or not any(map(is_bound_only, pods)):
                     return first
             if not rejected:
-                self._raise_if_it_cannot_start(job, pods, list(seen.values()))
+                self._check_can_start(job, pods, list(seen.values()))
             state = self._readiness(pods) + _first_issue(pods)
             return Pending(state, POLL_SECONDS + len(pods) / PODS_PER_SECOND)
 
@@ -253,9 +253,7 @@ class Watch(ABC):
         reason = "UnexpectedAdmissionError"
         return [pod for pod in pods if (pod.get("status") or {}).get("reason") == reason]
 
-    def _start_again(
-        self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]
-    ) -> None:
+    def _restart(self, job: JsonObject, pods: Sequence[JsonObject], rejected: Sequence[JsonObject]) -> None:
         """Start the job once more when all devices are there. Raises NoVerdict the second time."""
         reason = why_rejected(rejected)
         if self._was_started_again:
@@ -298,9 +296,7 @@ class Watch(ABC):
         message = str(condition.get("message") or "").rstrip(": ")
         return f"the {self.kind} failed: {reason}" + (f": {message}" if message else "")
 
-    def _raise_if_it_cannot_start(
-        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
-    ) -> None:
+    def _check_can_start(self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]) -> None:
         """Raise JobNeverStarted where the job cannot start any more; `seen`: also the pods that are gone."""
         for condition in true_conditions(job):
             if condition.get("type") == "Failed":

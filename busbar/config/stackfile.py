@@ -265,9 +265,7 @@ def with_listed_hosts(
     keys = {role: key.removesuffix("[]") for role, key in roles.items()}
     both = [("hosts", key) for key in keys.values() if not isinstance(hosts, Mapping) or key in hosts]
     if both:
-        raise ConfigError(
-            Finding(path, "given together with hosts_from", "remove one of the two") for path in both
-        )
+        raise ConfigError(Finding(path, "given together with hosts_from", "remove one") for path in both)
     listed = host_list(read(given), given.source)
     problems = [*_of_other_roles(listed.hosts, roles, given.source), *_not_listed(listed.hosts, given)]
     if problems:

@@ -15,6 +15,7 @@ import os
 import platform
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 from busbar.exits import Failed
@@ -71,11 +72,9 @@ def requester() -> str:
     return f"{user}@{platform.node()}"
 
 
-async def _take_all(
-    login: Login, servers: Sequence[Host], text: str, on_all: bool
-) -> contextlib.AsyncExitStack:
+async def _take_all(login: Login, servers: Sequence[Host], text: str, on_all: bool) -> AsyncExitStack:
     """The connections that hold the lock. Raises Failed."""
-    async with contextlib.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         try:
             hosts = await stack.enter_async_context(Hosts.open(login))
         except (ScriptError, ValueError) as error:  # no login at all: the bastion, or the key
@@ -88,9 +87,7 @@ async def _take_all(
         return stack.pop_all()
 
 
-async def _take(
-    stack: contextlib.AsyncExitStack, hosts: Hosts, server: Host, text: str, on_all: bool
-) -> None:
+async def _take(stack: AsyncExitStack, hosts: Hosts, server: Host, text: str, on_all: bool) -> None:
     try:
         facts, connection = await hosts.start(
             server, SCRIPT, {"OPERATION": text}, fact="holder", seconds=LONGEST_SECONDS

@@ -226,7 +226,7 @@ def _choose(
 ) -> tuple[Snapshot, ServerState]:
     possible = [state for state in states if server in (None, state.host.name)]
     if s3:
-        return _choose_stored(states, possible[0], wanted)
+        return _from_bucket(states, possible[0], wanted)
     for state in possible:
         for snapshot in state.snapshots:
             if wanted in (snapshot.name, snapshot.path):
@@ -235,7 +235,7 @@ def _choose(
     raise Failed(_missing(f"no snapshot {wanted} on {where}", states))
 
 
-def _choose_stored(
+def _from_bucket(
     states: Sequence[ServerState], first: ServerState, wanted: str
 ) -> tuple[Snapshot, ServerState]:
     if not first.has_s3:

@@ -55,9 +55,7 @@ async def check_api_route(spec: Spec, answered: Collection[str], *, with_k3s: bo
     for name, address in ways.items():
         if problem := await _dial(address, API_PORT, refused=False):
             what = f"the Kubernetes API at {address}:{API_PORT} ({name}) cannot be reached: {problem}"
-            found.append(
-                Finding((THIS_MACHINE,), what, _FIX if bastion is None else _BASTION_FIX, kind=level)
-            )
+            found.append(Finding((THIS_MACHINE,), what, _BASTION_FIX if bastion else _FIX, kind=level))
     return found
 
 

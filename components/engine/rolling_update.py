@@ -75,9 +75,7 @@ class RollingUpdate:
         await self._begin.future()
         unreachable = await pulumi.Output.from_input(self._unreachable).future()
         found = await self._ask(jobs=False, otherwise="its workers wait for all servers")
-        servers = [
-            step for name, step in self._servers.items() if found is None or name.lower() in found.names
-        ]
+        servers = [step for name, step in self._servers.items() if not found or name.lower() in found.names]
         for step in servers:
             await step.stdout.is_known()
         # The servers may have taken minutes, so the first answer is an old one.

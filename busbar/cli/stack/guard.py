@@ -104,27 +104,25 @@ def guard_of(
     on = consumed(state.text, target.project) if capability else Consumed(_own(path, outputs()))
     if on.api is None:
         return Guard(target, gone=on.gone)
-    cluster, own = on.api, f"{project}/{target.name}"
+    api, own = on.api, f"{project}/{target.name}"
     kinds = capability.job_kinds if capability else ()
     # The mark of a namespace has the name that its stack had when it made it.
     resources = json.loads(state.text)["deployment"].get("resources") or []
     of_state = {each["inputs"]["metadata"]["name"]: own for each in resources if each["type"] == _NAMESPACE}
 
     def find(ends: bool) -> Sequence[str]:
-        owner = owners(cluster) | of_state
+        owner = owners(api) | of_state
         if not capability and of_all:
-            _refuse_others(cluster, owner, own)
+            _refuse_others(api, owner, own)
 
         def look() -> list[Workload]:
             """Find those of the stack; on its own cluster those of all others than the stack."""
-            mine = (
-                (each, owner.get(each.namespace) == own or each.kind in kinds) for each in workloads(cluster)
-            )
+            mine = ((each, owner.get(each.namespace) == own or each.kind in kinds) for each in workloads(api))
             return [each for each, is_mine in mine if is_mine is bool(capability)]
 
         if ends:
-            end(cluster, look, SystemClock(), progress)
-        return [*map(str, look()), *jobs(cluster, ends)]
+            end(api, look, SystemClock(), progress)
+        return [*map(str, look()), *jobs(api, ends)]
 
     return Guard(target, find, may_end, own=not capability)
 

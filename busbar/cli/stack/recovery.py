@@ -130,13 +130,11 @@ class StateFiles:
     def repair(self) -> str | None:
         """The commands that repair an unreadable state; None if it can be read, or is not a plain file."""
         state = self.folder / "stacks" / self.project / f"{self.stack}.json"
-        attributes, last, aside = (
-            state.with_name(state.name + end) for end in (".attrs", ".bak", ".truncated")
-        )
+        attrs, last, aside = (state.with_name(state.name + end) for end in (".attrs", ".bak", ".truncated"))
         if not state.is_file() or _is_whole(state):
-            if _is_whole(attributes) or not attributes.exists():
+            if _is_whole(attrs) or not attrs.exists():
                 return None
-            return f"`rm {quote(str(attributes))}`; the file is truncated, and the engine does without it."
+            return f"`rm {quote(str(attrs))}`; the file is truncated, and the engine does without it."
         kept = (self.folder / "backups" / self.project / self.stack).glob("*.json")
         whole = [path for path in (last, *kept) if _is_whole(path)]
         if not whole:

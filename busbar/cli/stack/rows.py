@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from pulumi.automation.events import DiagnosticEvent, EngineEvent, OpType, StepEventMetadata
@@ -248,9 +247,7 @@ class Rows:
         self._ticker.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._ticker.join()
 
@@ -348,9 +345,7 @@ class Rows:
         while not self._ended.wait(_TICK_SECONDS):
             now = time.monotonic()
             if self._failed_deletion and not self.running and now - self._heard >= STUCK_SECONDS:
-                self.say(
-                    f"{self._failed_deletion} could not be deleted, the engine does not go on: ending it"
-                )
+                self.say(f"{self._failed_deletion} could not be deleted, and the engine waits: ending it")
                 self._failed_deletion = ""
                 self._end()
             if now - shown >= STILL_RUNNING_SECONDS:

@@ -84,9 +84,7 @@ class StageWatch(JobWatch):
             return SILENT
         return "; ".join(self.findings([pod])) or f"its pod is {phase(pod)} after {script.WORKER_SECONDS} s"
 
-    def _raise_if_it_cannot_start(
-        self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]
-    ) -> None:
+    def _check_can_start(self, job: JsonObject, pods: list[JsonObject], seen: list[JsonObject]) -> None:
         workers = [pod for pod in pods if is_worker(pod)]
         launchers = [pod for pod in pods if not is_worker(pod)]
         now = self.deadline.clock.now()
@@ -95,7 +93,7 @@ class StageWatch(JobWatch):
         elif self._workers_since is None:
             self._workers_since = now
         try:
-            super()._raise_if_it_cannot_start(job, launchers, seen)
+            super()._check_can_start(job, launchers, seen)
             # Where the runtime of its node hangs, no condition says that the launcher does not start.
             if self._workers_since is not None and now - self._workers_since >= script.WORKER_SECONDS:
                 why = f"workers run, and the launcher has not started after {script.WORKER_SECONDS} s"
