@@ -156,8 +156,8 @@ class Site:
     def waiting(self, name: str) -> Path:
         return self.folder / "wait" / name
 
-    def answered(self, answer: str, *arguments: str) -> Done:
-        """A command on a terminal of its own, whose question gets `answer`."""
+    def answered(self, answer: str, *arguments: str, meanwhile: Callable[[], object] | None = None) -> Done:
+        """A command on a terminal of its own, whose question gets `answer`, `meanwhile` has run before."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "busbar", *arguments],
@@ -165,9 +165,13 @@ class Site:
             start_new_session=True,
         )  # fmt: skip
         os.close(theirs)
-        os.write(ours, f"{answer}\n".encode())
         printed = b""
         try:
+            while meanwhile and not re.search(rb"Perform this|to go on", printed):
+                printed += os.read(ours, 65536)
+            if meanwhile:
+                meanwhile()
+            os.write(ours, f"{answer}\n".encode())
             while block := os.read(ours, 65536):
                 printed += block
         except OSError:  # the terminal's end, on Linux
@@ -430,3 +434,19 @@ def test_a_destroy_removes_everything_and_the_kept_kubeconfig(site: Site) -> Non
     assert {path.name for path in (site.folder / ".busbar" / "dev").iterdir()} <= {"lab"}, "reports stay"
     again = site.busbar("destroy", "dev", "--yes")
     assert again.code == 0 and "has no resources" in again.text, again.text
+
+
+def test_an_update_and_a_destroy_keep_what_others_applied_while_their_question_was_open(site: Site) -> None:
+    def of_others(word: str) -> None:
+        site.configure(word=word, extra="of another file")
+        assert site.busbar("up", "dev", "--yes").code == 0
+        site.configure(word="mine")
+
+    site.configure(word="mine")
+    done = site.answered("y", "up", "dev", meanwhile=lambda: of_others("theirs"))
+    assert (done.code, "has changed since" in done.text) == (1, True), done.text
+    done = site.answered("dev", "destroy", "dev", meanwhile=lambda: of_others("theirs again"))
+    assert (done.code, "has changed since" in done.text) == (1, True), done.text
+    assert {"first", "second", "extra"} <= site.resources()
+    done = site.answered("y", "up", "dev")
+    assert (done.code, "delete extra" in done.lines) == (0, True), done.text

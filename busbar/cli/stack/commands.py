@@ -16,7 +16,7 @@ from busbar.capability import Gate, notify, of_project
 from busbar.cli.charts import Consumed, consumed, differences
 from busbar.cli.operation import operations_of
 from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, report, session
-from busbar.cli.stack.engine import Snapshot, import_state, open_stack, snapshot
+from busbar.cli.stack.engine import Snapshot, import_state, open_stack, refuse_changed, snapshot
 from busbar.cli.stack.errors import reasons
 from busbar.cli.stack.guard import check_removed, check_upgrades, guard_of
 from busbar.cli.stack.rows import PlannedChanges, Rows, resource_name
@@ -64,6 +64,8 @@ def up(target: Target, options: Options) -> int:
         if ask and not typer.confirm(f"\nPerform this update of {target.name}?"):
             s.say("no changes made")
             return FAILED
+        if ask:
+            refuse_changed(stack, target, state)
         s.title(s.command)
         if on.api:
             s.changing = True
@@ -144,12 +146,11 @@ def destroy(target: Target, options: Options) -> int:
             what = f"warning: an interrupted update created {lost}, which is not in the state and would stay"
             s.say(with_fix(what, Fix(command=("up", target.name), when="first, then destroy")))
         if not options.yes:
-            answer = typer.prompt(
-                f"\nThis removes all of it. Type the name of the stack, {target.name}, to go on"
-            )
+            answer = typer.prompt(f"\nThis removes all of it. Type the stack's name, {target.name}, to go on")
             if answer.strip() != target.name:
                 s.say(f"{answer!r} is not {target.name!r}; no changes made")
                 return FAILED
+        refuse_changed(stack, target, state)
         if guard.gone:
             import_state(stack, state.emptied)
             report.remove_kept(target.folder)
@@ -269,10 +270,8 @@ def _forget_completed(s: Session, stack: auto.Stack, state: Snapshot) -> None:
 
 def _unrecorded(state: Snapshot) -> str:
     """The names of interrupted creations that are not resources of the stack."""
-    known = set(state.resources)
-    return ", ".join(
-        resource_name(urn) for urn, kind in state.pending if kind == "creating" and urn not in known
-    )
+    lost = [urn for urn, kind in state.pending if kind == "creating" and urn not in state.resources]
+    return ", ".join(map(resource_name, lost))
 
 
 def to_apply_again(

@@ -231,6 +231,7 @@ def recover(target: Target, *, yes: bool) -> int:
         if not yes and not typer.confirm(f"\nImport the copy of {header.time} into stack {target.name}?"):
             s.say("no changes made")
             return FAILED
+        _refuse_known(snapshot(stack), target)
         import_state(stack, export)
         key = (json.loads(export)["deployment"].get("secrets_providers") or {}).get("type", "")
         needed = _KEYS.get(key, "no key")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import NamedTemporaryFile
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from pulumi import automation as auto
@@ -19,7 +19,7 @@ from semver import VersionInfo
 
 from busbar.cli.stack import Target
 from busbar.cli.stack.errors import INSTALL_PULUMI
-from busbar.exits import Misuse
+from busbar.exits import Failed, Misuse
 from busbar.finding import Fix
 
 Output = Callable[[str], Any]
@@ -56,7 +56,7 @@ class Engine(auto.PulumiCommand):
         on_output: Output | None = None,
         on_error: Output | None = None,
     ) -> auto.CommandResult:
-        """Run like PulumiCommand.run, but call the callbacks after the end. Raises CommandError."""
+        """Run like PulumiCommand.run, but call no callback: busbar gives none. Raises CommandError."""
         command = [self.command, "--non-interactive", *args]
         env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true"}
 
@@ -68,10 +68,6 @@ class Engine(auto.PulumiCommand):
 
         with self._interrupts.passed_on(start) as process:
             stdout, stderr = process.communicate()
-        for text, callback in ((stdout, on_output), (stderr, on_error)):
-            if callback is not None:
-                for line in text.splitlines():
-                    callback(line)
         result = auto.CommandResult(stdout=stdout.rstrip(), stderr=stderr.rstrip(), code=process.returncode)
         if result.code != 0:
             self.stderr = result.stderr
@@ -151,6 +147,13 @@ def snapshot(stack: auto.Stack) -> Snapshot:
     )
 
 
+def refuse_changed(stack: auto.Stack, target: Target, before: Snapshot) -> None:
+    """Raise Failed if others have changed the state since `before`, as while a question was open."""
+    if snapshot(stack).text != before.text:
+        what = f"the state of stack {target.name} has changed since this command read it; no changes made"
+        raise Failed(what, "run it again: it shows what would change now")
+
+
 class Interrupts:
     """Takes SIGINT, SIGTERM and SIGHUP while entered, in the main thread.
 
@@ -169,9 +172,7 @@ class Interrupts:
         self._former = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, former in self._former.items():
             signal.signal(number, former)
 

@@ -191,3 +191,18 @@ def test_a_newer_state_and_a_silent_host_are_warnings(session: Any, monkeypatch:
     first, second = session.said
     assert first == "warning: no copy of the state there: server-2: is not responding"
     assert second.startswith("warning: bob@desktop has kept another state of this stack at ")
+
+
+def test_a_state_that_others_made_while_the_question_was_open_is_not_replaced(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export, states = state(ROOT, NAMESPACE).text, iter([state(), state(ROOT, HOST)])
+    monkeypatch.setattr(copies, "_keepers", lambda _: (None, ()))
+    monkeypatch.setattr(copies, "open_stack", lambda *_, **__: None)
+    monkeypatch.setattr(copies, "snapshot", lambda _: next(states))
+    monkeypatch.setattr(copies, "_choose", lambda *_: (header_of(export, session.target, "ada"), export))
+    monkeypatch.setattr(copies, "import_state", lambda *_: pytest.fail("imported"))
+    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(session))
+    session.engine = None
+    with pytest.raises(Failed, match="has 1 resource, and only a lost one is recovered"):
+        copies.recover(session.target, yes=True)

@@ -14,8 +14,9 @@ from pulumi import automation as auto
 from pulumi.automation.errors import create_command_error
 from rich.console import Console
 
-from busbar.cli.stack import Options, Target, commands, report, session
+from busbar.cli.stack import Options, Target, commands, engine, report, session
 from busbar.cli.stack.engine import Interrupts, Snapshot
+from busbar.cli.stack.guard import Guard
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
 from busbar.exits import DONE, FAILED, Failed
@@ -219,3 +220,25 @@ def test_of_another_project_no_servers_are_locked(tmp_path: Path, monkeypatch: p
     (tmp_path / "Pulumi.prod.yaml").write_text("config: {tiny:word: two}\n")
     with session.operation_lock(Target(tmp_path, "prod"), COMMAND):
         pass
+
+
+@pytest.mark.parametrize("command", ["up", "destroy", "destroy of a cluster that is gone"])
+def test_a_state_that_others_change_while_the_question_is_open_is_left_alone(
+    command: str, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, texts = begun(target.project, ""), iter(['{"deployment": {}}', "changed"])
+    guard = Guard(
+        target, lambda ends: pytest.fail("ended jobs") if ends else (), may_end=True, gone=command[12:]
+    )
+    made.update = lambda *_, **__: pytest.fail("updated")
+    stack = SimpleNamespace(name="prod", preview_destroy=lambda **_: None)
+    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: stack)
+    monkeypatch.setattr(commands, "guard_of", lambda *_: guard)
+    monkeypatch.setattr(commands, "import_state", lambda *_: pytest.fail("imported"))
+    for module in (commands, engine):
+        monkeypatch.setattr(module, "snapshot", lambda _: Snapshot((STACK,), (), next(texts)))
+    monkeypatch.setattr("typer.confirm", lambda _: True)
+    monkeypatch.setattr("typer.prompt", lambda _: target.name)
+    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(made))
+    with pytest.raises(Failed, match="the state of stack prod has changed since"):
+        getattr(commands, command.split()[0])(target, Options(skip_preview=True))
