@@ -2,10 +2,11 @@
 # Reports what differs on this host from what the last update applied; changes nothing.
 #
 # Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units),
-#   DNS_SERVER, DNS_NAME (a server or worker asks CoreDNS for this name).
-# Facts: {"node","epoch","drift":[TEXT...],"dns"}; epoch: this host's clock; dns: why CoreDNS does not answer, or empty.
+#   DNS_SERVER, DNS_NAME (a server or worker asks CoreDNS for this name), INSTALL_ID (of the cluster, if it is known).
+# Facts: {"node","epoch","drift":[TEXT...],"others":[OWNER...],"dns"}; epoch: this host's clock; others: what other clusters have
+#   installed here; dns: why CoreDNS does not answer, or empty.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib nfs-lib
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner nfs-lib
 
 UNIT_DIRS=(/etc/systemd/system /run/systemd/system)
 # busbar's own, while a server leaves etcd or certificates are rotated.
@@ -13,13 +14,13 @@ TEMPORARY='90-busbar-*.conf'
 
 main() {
   begin
-  DRIFT=""
+  DRIFT="" OTHERS=""
   : "${ROLE:=worker}"
   [[ $ROLE == nfs ]] || verify_part
   if [[ ${NFS:-} == true ]]; then
     ROLE=nfs STATE_DIR=$NFS_STATE_DIR verify_part
   fi
-  printf '{"node":%s,"epoch":%s,"drift":[%s],"dns":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" \
+  printf '{"node":%s,"epoch":%s,"drift":[%s],"others":[%s],"dns":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" "$OTHERS" \
     "$(json "$([[ -z ${DNS_SERVER:-} || ! -s $STATE_DIR/owner ]] || dns_error)")"
 }
 
@@ -47,6 +48,8 @@ drift() {
 verify_part() {
   if [[ ! -s $STATE_DIR/owner ]]; then
     drift "nothing of busbar is installed ($STATE_DIR/owner is missing)"
+  elif [[ -n ${INSTALL_ID:-} && -n $(owner_field install_id) && $(owner_field install_id) != "$INSTALL_ID" ]]; then
+    OTHERS+="${OTHERS:+,}$(json "$(owner_field owner)")"
   else
     verify_units
     verify_files

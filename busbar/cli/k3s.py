@@ -44,7 +44,10 @@ def verify(path: Path) -> Verified:
     known = [each for each in vars(operators).values() if isinstance(each, operators.Operator)]
     enabled = [each for each in known if getattr(cluster, each.config_key).enabled]
     state = partial(_state_of, file, cluster, works=True)
-    found = asyncio.run(comparison.verify(cluster, login_of(file, cluster.ssh), enabled, state))
+    login, known_id = login_of(file, cluster.ssh), install_id(file)
+    if known_id is None:
+        progress("warning: the state of the stack cannot be read: hosts of another cluster are not noticed")
+    found = asyncio.run(comparison.verify(cluster, login, enabled, state, known_id or ""))
     hosts = [(host.name, host.role) for host in Inventory.of(cluster).hosts]
     return Verified([*hosts, (comparison.CLUSTER, "")], found)
 

@@ -26,6 +26,7 @@ from busbar.kube.nodes import CORDONED, Node, NodeTaint, without_node
 from busbar.manifests.operators import Operator
 from busbar.manifests.scheduling import GPU_RESOURCE
 from busbar.preflight import unchangeable
+from busbar.preflight.cross_checks import of_another_cluster
 from busbar.preflight.host_checks import CLOCK_FIX, clock_error
 from busbar.preflight.network_checks import NODE_ROLES
 from busbar.preflight.spec import Spec
@@ -161,13 +162,18 @@ def _of_any(kubeconfig: str, inventory: Inventory, ask: Callable[[RestApi], Answ
 
 
 async def verify(
-    cluster: Cluster, login: Login, operators: Sequence[Operator], state: Callable[[], ClusterState]
+    cluster: Cluster,
+    login: Login,
+    operators: Sequence[Operator],
+    state: Callable[[], ClusterState],
+    install_id: str = "",
 ) -> list[Finding]:
     """All differences, in the order of the hosts, then those of the cluster. Empty: nothing differs.
 
-    `operators`: those whose releases are expected. `state` reads the cluster, or raises UnknownState. Fails
-    closed: a host that is not responding, or a cluster whose state is not known, is in the list. Raises
-    ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
+    `operators`: those whose releases are expected. `state` reads the cluster, or raises UnknownState.
+    `install_id`: that of the hosts' owner marks; "" if it is unknown. Fails closed: a host that is not
+    responding, or a cluster whose state is not known, is in the list. Raises ValueError if the SSH key
+    cannot be used, ScriptError if the bastion cannot be reached.
     """
     inventory = Inventory.of(cluster)
     made_with, dns = unchangeable.values(cluster.k3s), dict[str, str]()
@@ -178,7 +184,12 @@ async def verify(
 
         def values(host: Host) -> dict[str, str]:
             nfs = {"NFS": "true"} if host == inventory.nfs_server else {}
-            return {"ROLE": host.role, **nfs, **(dns if host.role in NODE_ROLES else {})}
+            return {
+                "ROLE": host.role,
+                "INSTALL_ID": install_id,
+                **nfs,
+                **(dns if host.role in NODE_ROLES else {}),
+            }
 
         reading = asyncio.create_task(asyncio.to_thread(state))
         found = await verify_hosts(hosts, inventory.hosts, values)
@@ -207,7 +218,10 @@ async def verify_hosts(
         wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
         of_site = ((wrong, CLOCK_FIX), (str(facts["dns"]), _DNS_FIX))
         site = [Finding((host.name,), what, fix, kind="site") for what, fix in of_site if what]
-        return [*(drift(host.name, str(what)) for what in facts["drift"]), *site]
+        others = [
+            replace(of_another_cluster(host.name, str(each)), kind="foreign") for each in facts["others"]
+        ]
+        return [*others, *(drift(host.name, str(what)) for what in facts["drift"]), *site]
 
     found: list[Finding] = []
     for answer in await on_each(listed, ask, at_once=CONCURRENT):

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from busbar import names
-from busbar.finding import STACK, Finding, Fix
+from busbar.finding import STACK, Finding, Fix, Kind
 from busbar.preflight import unchangeable
 from busbar.preflight.facts import OTHER_PCI, RAIL_PCI, WITHOUT_K3S, HostRecord
 from busbar.preflight.hardware_checks import FULL_KEYS, FULL_MEMBER, is_limited
@@ -87,18 +87,19 @@ def _duplicate_hostnames(reports: Mapping[str, Report]) -> Iterator[Finding]:
 def _other_clusters(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:
     """Find hosts that were installed by another cluster, possibly one whose stack is lost."""
     for name, report in reports.items():
-        mark = report.owner
-        if spec.install_id is not None and mark.install_id not in ("", spec.install_id):
-            yield Finding(
-                (name,),
-                f"belongs to another cluster: {mark.owner} installed it",
-                Fix(
-                    "correct its address in this file, perhaps a copy of that one's; if this state is lost",
-                    ("recover", STACK),
-                    "; if that cluster is to lose the host, remove it from that one's file and update that, "
-                    "or where it is not listed any more: busbar docs hosts 'By hand'",
-                ),
-            )
+        if spec.install_id is not None and report.owner.install_id not in ("", spec.install_id):
+            yield of_another_cluster(name, report.owner.owner)
+
+
+def of_another_cluster(host: str, owner: str, kind: Kind = "error") -> Finding:
+    """The finding about a host with the owner mark of another cluster."""
+    fix = Fix(
+        "correct its address in this file, perhaps a copy of that one's; if this state is lost",
+        ("recover", STACK),
+        "; if that cluster is to lose the host, remove it from that one's file and update that, "
+        "or where it is not listed any more: busbar docs hosts 'By hand'",
+    )
+    return Finding((host,), f"belongs to another cluster: {owner} installed it", fix, kind=kind)
 
 
 def _swapped_workers(spec: Spec, reports: Mapping[str, Report]) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 def verify(path: Path) -> Verified:
     """Compare all hosts with what the last update applied, and list nodes that start no jobs."""
     slurm, file = config.read(path)
-    found = asyncio.run(drift.verify(slurm, login_of(file, slurm.ssh)))
+    found = asyncio.run(drift.verify(slurm, login_of(file, slurm.ssh), install_id(file) or ""))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
     return Verified(rows, found)

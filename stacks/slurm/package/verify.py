@@ -49,7 +49,7 @@ class Nodes:
         return overdue(*self.completing[name], slurm.parameters) if name in self.completing else ""
 
 
-async def verify(slurm: Slurm, login: Login) -> list[Finding]:
+async def verify(slurm: Slurm, login: Login, install_id: str = "") -> list[Finding]:
     """All differences. Fails closed: everything that could not be verified is in the list.
 
     Raises ValueError if the SSH key cannot be used, ScriptError if the bastion cannot be reached.
@@ -61,6 +61,7 @@ async def verify(slurm: Slurm, login: Login) -> list[Finding]:
             listed,
             lambda host: {
                 **{"NODE_NAME": host.name, "ROLE": "units", "UNITS": " ".join(units(slurm, host))},
+                "INSTALL_ID": install_id,
                 "NFS": str(host.name == slurm.home_host).lower(),
             },
         )

@@ -239,7 +239,7 @@ def test_the_chart_of_an_operator_that_another_tool_installs_is_not_expected(
 ) -> None:
     expected: list[operators.Operator] = []
 
-    async def verified(_cluster: Any, _login: Any, charts: Any, _state: Any) -> list[Finding]:
+    async def verified(_cluster: Any, _login: Any, charts: Any, *_: Any) -> list[Finding]:
         expected.extend(charts)
         return []
 
@@ -342,17 +342,24 @@ def test_a_kubeconfig_that_cannot_be_used_is_an_unknown_state() -> None:
 
 
 def answered(
-    role: str, commands: list[str], ahead: float = 0, dns: str = "", bare: str = "", **sections: Any
+    role: str,
+    commands: list[str],
+    ahead: float = 0,
+    dns: str = "",
+    bare: str = "",
+    other: str = "",
+    **sections: Any,
 ) -> list[Finding]:
     """The drift of a site of which only the host of this role answers."""
     content = refusing(site(servers=1, workers={"h100": 1}, **sections))
 
     async def verified() -> list[Finding]:
-        facts = {"epoch": time.time() + ahead, "drift": [bare] if bare else [], "dns": dns}
+        drift, others = [bare] if bare else [], [other] if other else []
+        facts = {"epoch": time.time() + ahead, "drift": drift, "dns": dns, "others": others}
         async with machine(printing(facts, commands)) as port:
             found = {"address": "127.0.0.1", "port": port, "host_key": public(HOST), "user": "root"}
             content["hosts"][role][0].update(found)
-            return await verify(config.load(content, root=Path()), login(), [GPU], unknown)
+            return await verify(config.load(content, root=Path()), login(), [GPU], unknown, "a1")
 
     return asyncio.run(verified())
 
@@ -460,7 +467,7 @@ def worker(tmp_path: Path) -> Path:
         write(tmp_path / name)
     for name in ("units/k3s-agent.service.d/10-busbar-memlock.conf", "data/agent/kubelet.kubeconfig"):
         write(tmp_path / name)
-    write(tmp_path / "busbar/owner", "role=worker\n")
+    write(tmp_path / "busbar/owner", "role=worker\nowner=busbar/dev/gpu-1\ninstall_id=a1\n")
     find = f'find() {{ command find "${{@//\\/etc\\/systemd\\/system/{tmp_path}/units}}"; }}'
     output("k3s-agent", f"{places(tmp_path)} {find}; K3S_DESIRED_HASH=x; record_applied_hash k3s-agent")
     return tmp_path
@@ -490,7 +497,7 @@ def drift_of(root: Path, *args: str, **values: str) -> list[str]:
 def test_a_host_as_applied_has_no_drift(worker: Path) -> None:
     facts = reported(worker)
     assert abs(facts.pop("epoch") - time.time()) < 60, "the clock of the host"
-    assert facts == {"node": "worker-1", "drift": [], "dns": ""}
+    assert facts == {"node": "worker-1", "drift": [], "dns": "", "others": []}
 
 
 ADDED = ("k3s/config.yaml.d/labels.yaml", "k3s/registries.yaml")
@@ -588,3 +595,17 @@ def test_facts_of_any_size_are_read() -> None:
             return await hosts.run(at(port, "server-1", "server"), "verify", {}, seconds=20)
 
     assert asyncio.run(read()) == facts
+
+
+def test_a_host_of_another_cluster_is_named_instead_of_what_that_one_has_applied(nfs_host: Path) -> None:
+    write(nfs_host / "nfs/owner", "role=NFS server\nowner=busbar/new/nfs-1\ninstall_id=b2\n")
+    write(nfs_host / "exports", "of the other one\n")
+    for expected, others in (("a1", ["busbar/new/nfs-1"]), ("b2", ["busbar/dev/gpu-1"]), ("", [])):
+        found = reported(nfs_host, NFS="true", INSTALL_ID=expected)
+        assert (found["others"], len(found["drift"])) == (others, expected != "a1")
+    commands: list[str] = []
+    named, *_ = answered("load_balancers", commands, other="busbar/new/lb-1")
+    assert "INSTALL_ID=a1" in commands[0]
+    assert str(named).startswith(
+        "lb-1: belongs to another cluster: busbar/new/lb-1 installed it. Fix: correct"
+    )
