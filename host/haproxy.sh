@@ -17,6 +17,7 @@ main() {
 }
 
 install_balancer() {
+  refuse_foreign_haproxy
   [[ -z $VIRTUAL_IP ]] || refuse_foreign_keepalived
   claim_host "load balancer"
   install_package haproxy
@@ -36,6 +37,14 @@ install_balancer() {
       "check hosts.virtual_ip.interface (ip link) and that the load balancers reach each other by VRRP (protocol 112)"
   record_applied "$CONFIG" "$CA_FILE" ${VIRTUAL_IP:+"$KEEPALIVED"}
   printf '{"node":%s}\n' "$(json "$NODE_NAME")"
+}
+
+# refuse_foreign_haproxy: one that others have begun to run after preflight. That of the package alone has no TCP port.
+refuse_foreign_haproxy() {
+  [[ -e $STATE_DIR/haproxy.installed || -e $STATE_DIR/haproxy.cfg.original ]] || is_ours "$CONFIG" ||
+    ! ss -Hltnp | grep '"haproxy"' >/dev/null ||
+    die "haproxy already serves on this host, with a configuration that busbar did not write; no changes made" \
+      "use another host for the load balancer; or stop it: systemctl disable --now haproxy"
 }
 
 configure_haproxy() {

@@ -18,7 +18,7 @@ from busbar.hosts import scripts
 
 STAND_IN = Path(__file__).with_name("stand_in.sh")
 PROGRAMS = (
-    *("id", "sleep", "ps", "ip", "journalctl", "systemctl", "curl", "sysctl", "umount"),
+    *("id", "sleep", "ps", "ss", "ip", "journalctl", "systemctl", "curl", "sysctl", "umount"),
     *("iptables-save", "iptables-restore", "ip6tables-save", "ip6tables-restore"),
     *("apt-get", "dpkg-query", "haproxy", "keepalived", "exportfs", "chown"),
     *("mktemp", "mv", "cp", "rm", "rmdir", "touch", "chmod"),

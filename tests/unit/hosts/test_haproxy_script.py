@@ -116,3 +116,33 @@ def test_a_file_of_the_site_whose_copy_broke_off_is_there_again_after_a_removal(
     assert run(box, f"configure_{unit}").returncode == 0
     run(box, f'remove_part {unit} "$ROOT/{FILES[unit]}"')
     assert box.read(FILES[unit]) == OF_THE_SITE
+
+
+@pytest.mark.parametrize(
+    ("conf", "mark", "socket", "refused"),
+    [
+        (OF_THE_SITE, "", 'LISTEN 0 4096 *:443 *:* users:(("haproxy",pid=7,fd=5))', True),
+        # It serves nothing, as after its installation; or is ours, also if somebody has changed its file.
+        (OF_THE_SITE, "", 'LISTEN 0 128 *:22 *:* users:(("sshd",pid=8,fd=3))', False),
+        (OURS, "", 'LISTEN 0 4096 *:6443 *:* users:(("haproxy",pid=7,fd=5))', False),
+        (OF_THE_SITE, "haproxy.installed", 'LISTEN 0 4096 *:6443 *:* users:(("haproxy",pid=7,fd=5))', False),
+        (
+            OF_THE_SITE,
+            "haproxy.cfg.original",
+            'LISTEN 0 4096 *:443 *:* users:(("haproxy",pid=7,fd=5))',
+            False,
+        ),
+    ],
+)
+def test_haproxy_that_others_run_after_preflight_is_left_alone(
+    box: Box, conf: str, mark: str, socket: str, refused: bool
+) -> None:
+    box.write("haproxy.cfg", conf)
+    if mark:
+        box.write(f"state/{mark}")
+    stubs = f"ss() {{ echo '{socket}'; }}; claim_host() {{ touch $ROOT/claimed; exit; }}; "
+    done = run(box, f"{stubs}install_balancer")
+    says = (
+        "haproxy already serves on this host, with a configuration that busbar did not write; no changes made"
+    )
+    assert (done.returncode, says in done.stderr, box.has("claimed")) == (refused, refused, not refused)
