@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +116,9 @@ def _digest(export: str) -> str:
     return digest(_resources(export))
 
 
-def header_of(export: str, target: Target, author: str) -> Header:
-    """The header of a copy of what the engine has exported."""
+def header_of(export: str, target: Target, author: str, former: Sequence[Header] = ()) -> Header:
+    """The header of a copy of what the engine has exported; its time is after that of `former` ones."""
+    after = [datetime.fromisoformat(each.time) + timedelta(microseconds=1) for each in former]
     known = {each["urn"].rpartition("::")[2] for each in _resources(export)}
 
     def rotations(kind: str) -> int:
@@ -126,7 +127,8 @@ def header_of(export: str, target: Target, author: str) -> Header:
     return Header(
         project=stackfile.project_name(target.project) or "",
         stack=target.name,
-        time=datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        # The clock of this machine may have been set back.
+        time=max([datetime.now(UTC), *after]).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         author=author,
         checkout=hashlib.sha256(f"{author}:{target.project}".encode()).hexdigest()[:8],
         resources=len(_resources(export)),
@@ -194,8 +196,9 @@ def keep(s: Session, former: Snapshot, state: Snapshot) -> None:
     """Keep a copy of the state if it is not that of the newest one here. What goes wrong is a warning."""
     if not state.resources:
         return
-    header, folder = header_of(state.text, s.target, requester()), s.target.folder
+    folder = s.target.folder
     here = Place.of_folder(folder).headers
+    header = header_of(state.text, s.target, requester(), here)
     if here and here[-1].sha256 == header.sha256:
         return
     text = packed(header, state.text)

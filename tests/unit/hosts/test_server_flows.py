@@ -214,7 +214,7 @@ def test_a_running_server_loads_issuers_without_a_restart_and_what_a_removal_lef
     [
         ("var/lib/busbar/restoring", {}, "an earlier restore of etcd is not finished on this host; no"),
         ("state/active.k3s-agent", {}, "k3s-agent already runs on this host"),
-        ("state/active.rke2-agent", {}, "this host belongs to another Kubernetes cluster: rke2-agent is active"),
+        ("state/active.rke2-agent", {}, "another Kubernetes cluster: rke2-agent is active. Fix: use another"),
         ("", {"NODE_NAME": "server-9"}, "this server is server-1 in etcd and cannot become server-9; no"),
         ("", {"VERB": "start"}, "VERB=start is unknown. Fix: use one of: install remove"),
         ("etc/keepalived/keepalived.conf", {"VIRTUAL_IP": "10.0.0.8"}, "keepalived is already running"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,3 +207,19 @@ def test_a_state_that_others_made_while_the_question_was_open_is_not_replaced(
     session.engine = None
     with pytest.raises(Failed, match="has 1 resource, and only a lost one is recovered"):
         copies.recover(session.target, yes=True)
+
+
+def test_the_newest_copy_stays_the_newest_after_the_clock_was_set_back(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(KEPT + 1):
+        now = datetime(2026, 7, 1, 12 - number, tzinfo=UTC)
+        monkeypatch.setattr(
+            copies,
+            "datetime",
+            SimpleNamespace(now=lambda _, now=now: now, fromisoformat=datetime.fromisoformat),
+        )
+        last = state(ROOT, *[NAMESPACE] * number)
+        copies.keep(session, state(), last)
+    kept = sorted((session.target.folder / "state").iterdir())
+    assert (len(kept), read(kept[-1].read_text())[1]) == (KEPT, last.text)
