@@ -27,6 +27,7 @@ from busbar.cli.stackfile import (
     read_secret,
     read_state,
 )
+from busbar.exits import Failed, Misuse
 from busbar.text import counted
 
 if TYPE_CHECKING:
@@ -181,11 +182,18 @@ def restore(
     with when_interrupted(stopped):
         file, cluster = load_stack(stack, project)
         login, inventory = login_of(file, cluster.ssh), Inventory.of(cluster)
-        plan = asyncio.run(operation.plan(inventory, login, snapshot, s3=s3, server=server))
+
+        def look() -> RestorePlan:
+            return asyncio.run(operation.plan(inventory, login, snapshot, s3=s3, server=server))
+
+        plan = look()
         plan.refuse_other(install_id(file))
         _explain(plan)
         confirm(yes)
         with lock.held(login, plan.servers, f"busbar restore {stack}", on_all=True):
+            if not yes and look() != plan:
+                what = "servers or snapshot have changed since they were shown; no changes made"
+                raise Failed(what, "run it again: it shows what would be restored now")
             done = asyncio.run(operation.restore(plan, login, say))
     for host, folder in done.kept.items():
         typer.echo(f"old data: {host}:{folder} (delete it when it is no longer needed)")
@@ -324,7 +332,6 @@ def _versions(project: Path) -> dict[str, Any]:
 def _preflight(path: Path) -> dict[str, Any]:
     """Findings and facts of all hosts, or the reason why there are none."""
     from busbar.config import ConfigError
-    from busbar.exits import Misuse
 
     try:
         _, outcome = operations_of(path).preflight(path)

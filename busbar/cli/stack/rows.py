@@ -39,13 +39,6 @@ DONE = {
 }
 
 
-def verb_of(step: StepEventMetadata) -> str:
-    """The verb for a finished step, such as `created`."""
-    if step.op == OpType.CREATE_REPLACEMENT and only_runs_again(step):
-        return "applied"
-    return DONE[step.op]
-
-
 def resource_name(urn: str) -> str:
     """The name in a URN: `urn:pulumi:dev::busbar::command:remote:Command::server-1-k3s` -> `server-1-k3s`."""
     return urn.rsplit("::", 1)[-1]
@@ -314,8 +307,8 @@ class Rows:
         (self._failed_urns if failed else self._finished_urns).add(step.urn)
         if failed and step.op == OpType.DELETE_REPLACED:
             self._failed_deletion = resource_name(step.urn)
-        done = verb_of(step)
-        verb = "failed" if failed else done
+        applied = step.op == OpType.CREATE_REPLACEMENT and only_runs_again(step)
+        verb = "failed" if failed else "applied" if applied else DONE[step.op]
         self.counts[verb] += 1
         mark = Text("✗ ", "red") if failed else Text("✓ ", "green")
         row = Text(f"{self.seconds:6.1f} ") + mark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,19 @@ def test_snapshots_are_listed_and_a_silent_server_named(call: Call, monkeypatch:
     found = json.loads(call("snapshots", "prod", "--json").stdout)
     assert [each["name"] for each in found["snapshots"]] == ["nightly"]
     assert found["errors"] == ["server-1: no route"]
+
+
+@pytest.mark.parametrize(("later", "code"), [(PLAN, 0), (replace(PLAN, others=()), 1)])
+def test_what_changed_while_the_question_was_open_is_not_restored(
+    call: Call, restored: list[RestorePlan], monkeypatch: pytest.MonkeyPatch, later: RestorePlan, code: int
+) -> None:
+    plans = iter([PLAN, later])
+
+    async def plan(*_: Any, **__: Any) -> RestorePlan:
+        return next(plans)
+
+    monkeypatch.setattr(restore, "plan", plan)
+    monkeypatch.setattr("busbar.cli.running.confirm", lambda _: None)
+    done = call("restore", "prod", "--snapshot", "nightly")
+    assert (done.exit_code, restored) == (code, [] if code else [PLAN]), done.output
+    assert ("have changed since they were shown; no changes made. Fix: run" in done.stderr) is bool(code)
