@@ -64,9 +64,7 @@ system, expected, output = partial(value, SYSTEM), partial(value, EXPECTED), par
 Profile = Annotated[
     str | None, system("NAME", "Known system that sets what is not given: `busbar nccl profiles`.")
 ]
-Nodes = Annotated[
-    int | None, system("N", "Hosts that must have taken part; default: the device list.", min=1)
-]
+Nodes = Annotated[int | None, system("N", "Hosts that must take part; default: the device list.", min=1)]
 GpusPerNode = Annotated[int | None, system("N", "Ranks on each host.", min=1)]
 Rails = Annotated[int | None, system("N", "HCAs of each host that must carry data.", min=0)]
 RateGbps = Annotated[float | None, system("GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]

@@ -259,9 +259,7 @@ def support_bundle(
             bundle.add_files(state)
     except OSError as error:
         fail(f"{target} cannot be written: {error.strerror or error}", 1)
-    typer.echo(
-        f"{target}: secrets were replaced; host names and addresses were not. Review it before sending"
-    )
+    typer.echo(f"{target}: secrets were replaced; host names and addresses not. Review it before sending")
 
 
 def _known_secrets(text: str, stack: str, project: Path, state: Path) -> list[str]:

@@ -82,9 +82,7 @@ class LogFollower:
             if ended and whole:
                 return
             if self._deadline.passed:
-                raise LogLost(
-                    f"timed out after {self._deadline.seconds:.0f} s: pod {self._pod} had not ended"
-                )
+                raise LogLost(f"timed out after {self._deadline.seconds:.0f} s: pod {self._pod} still ran")
             self._deadline.pause(RETRY_SECONDS)
 
     def _note_break(self, error: ApiError) -> None:

@@ -198,12 +198,10 @@ class Watch(ABC):
 
         try:
             return wait_until(started, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
-        except TimedOut as timeout:
-            if timeout.error:
-                raise Unreachable(str(timeout.error)) from timeout
-            raise JobNeverStarted(
-                [f"{self.first} did not start: {timeout}", *self.findings(pods)]
-            ) from timeout
+        except TimedOut as late:
+            if late.error:
+                raise Unreachable(str(late.error)) from late
+            raise JobNeverStarted([f"{self.first} did not start: {late}", *self.findings(pods)]) from late
 
     def outcome(self, wait_seconds: float = CONDITION_SECONDS) -> JobOutcome:
         """How the job ended. Waits `wait_seconds`, also after the deadline, for the record of it."""
@@ -232,9 +230,7 @@ class Watch(ABC):
             self._api.merge(self.path, {"spec": self.suspended})
             self._progress(f"{self.name}: suspended; its {self.workers} release their GPUs")
         except ApiError as error:
-            self._progress(
-                f"{self.name}: could not be suspended, its {self.workers} keep their GPUs: {error}"
-            )
+            self._progress(f"{self.name}: could not be suspended, its {self.workers} keep the GPUs: {error}")
 
     def findings(self, pods: list[JsonObject]) -> list[str]:
         """The problems that the pods and the events of this job show."""

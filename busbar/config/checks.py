@@ -396,9 +396,7 @@ def api_server_arguments(cluster: Cluster) -> Iterator[Finding]:
         if option in ("anonymous-auth", "authentication-config"):
             yield Finding(where, _CONTRADICTS, "remove it", repr(argument))
         if option.startswith("oidc-"):
-            text = (
-                f"{argument!r}: the API server does not start with it beside an AuthenticationConfiguration"
-            )
+            text = f"{argument!r}: the API server does not start with it beside AuthenticationConfiguration"
             yield Finding(where, text, "use k3s.authentication.jwt")
 
 

@@ -617,9 +617,7 @@ def _own_names(images: list[ImageArchive]) -> list[ImageArchive]:
     names = [image.url.rpartition("/")[2] for image in images]
     for name in names:
         if names.count(name) > 1:
-            raise invalid(
-                f"the file name {name!r} is there twice, and hosts store archives by it", "rename one"
-            )
+            raise invalid(f"the file name {name!r} is there twice; hosts store archives by it", "rename one")
     return images
 
 

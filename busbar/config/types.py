@@ -361,9 +361,7 @@ def own_namespace(instead: str, *operators: str) -> AfterValidator:
             owner = "Kubernetes"
         else:
             return name
-        raise invalid(
-            f"belongs to {owner}, and this one is deleted with the stack", f"{instead}. {STATE_FIRST}"
-        )
+        raise invalid(f"belongs to {owner}, and this is deleted with the stack", f"{instead}. {STATE_FIRST}")
 
     return AfterValidator(check)
 

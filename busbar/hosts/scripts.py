@@ -103,9 +103,7 @@ def command(
     """
     bad = [name for name in values if not _NAME.fullmatch(name)]
     if bad:
-        raise ValueError(
-            f"{bad[0]!r} is not a variable name of a host script, expected one such as NODE_NAME"
-        )
+        raise ValueError(f"{bad[0]!r} is not a variable name of a host script, expected one like NODE_NAME")
     pairs = {**values, "BUSBAR_SCRIPT": identity(script)}
     words = [
         *(() if user == "root" else ("sudo", "-n")),

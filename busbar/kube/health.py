@@ -124,9 +124,7 @@ def _try(api: Api, path: str, body: JsonObject) -> tuple[JsonObject, Finding | N
         what = f"a {kind} in namespace {namespace} is not admitted: {error.reason}"
         fix: Fix | str = f"change the policy or quota that the answer names, or exempt {namespace} from it"
         if error.not_found:
-            fix = Fix(
-                command=("up", STACK, "--converge", "cluster"), when=", which makes the namespace again"
-            )
+            fix = Fix(command=("up", STACK, "--converge", "cluster"), when=", which makes the namespace anew")
         elif silent := _silent_webhooks(api, error):
             fix = f"repair what serves {listed(silent, _NAMED)}, or delete it (kubectl delete KIND NAME)"
         return {}, problem(what, fix)

@@ -195,7 +195,7 @@ def needs(cluster: Cluster, project: Path, helm_values: Path) -> Needs:
         if (validation := cluster.validation_of(pool)).enabled:
             images[validation.image] = "NCCL validation"
     found.artifacts += [
-        Artifact("image", image, use, run=run_of(*split(image))) for image, use in images.items()
+        Artifact("image", name, use, run=run_of(*split(name))) for name, use in images.items()
     ]
     found.artifacts = _unique(found.artifacts, cluster)
     return found

@@ -226,7 +226,7 @@ def _choose(
 ) -> tuple[Snapshot, ServerState]:
     possible = [state for state in states if server in (None, state.host.name)]
     if s3:
-        return _from_bucket(states, possible[0], wanted)
+        return _stored(states, possible[0], wanted)
     for state in possible:
         for snapshot in state.snapshots:
             if wanted in (snapshot.name, snapshot.path):
@@ -235,9 +235,7 @@ def _choose(
     raise Failed(_missing(f"no snapshot {wanted} on {where}", states))
 
 
-def _from_bucket(
-    states: Sequence[ServerState], first: ServerState, wanted: str
-) -> tuple[Snapshot, ServerState]:
+def _stored(states: Sequence[ServerState], first: ServerState, wanted: str) -> tuple[Snapshot, ServerState]:
     if not first.has_s3:
         raise Failed(f"{first.host.name}: k3s.snapshots.s3 is not configured there; no changes made")
     listed = [state.stored for state in states if state.stored is not None]

@@ -50,6 +50,7 @@ _DNS_FIX = (
 )
 # host/verify.sh on a host that nothing was installed on, or that was installed anew.
 _BARE = "nothing of busbar is installed"
+_STOPPED = (_BARE, "k3s is not running")
 # Taints that keep pods away, and the prefix of those that Kubernetes sets by itself.
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
@@ -218,9 +219,7 @@ async def verify_hosts(
         wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
         of_site = ((wrong, CLOCK_FIX), (str(facts["dns"]), _DNS_FIX))
         site = [Finding((host.name,), what, fix, kind="site") for what, fix in of_site if what]
-        others = [
-            replace(of_another_cluster(host.name, str(each)), kind="foreign") for each in facts["others"]
-        ]
+        others = [of_another_cluster(host.name, str(each), "foreign") for each in facts["others"]]
         return [*others, *(drift(host.name, str(what)) for what in facts["drift"]), *site]
 
     found: list[Finding] = []
@@ -228,6 +227,18 @@ async def verify_hosts(
         assert not isinstance(answer, str), answer  # `ask` makes a finding of each error
         found += answer
     return found
+
+
+def running(login: Login, servers: Sequence[Host]) -> list[str]:
+    """The names of the servers on which K3s runs; those that do not respond are left out."""
+
+    async def ask() -> list[Finding]:
+        async with Hosts.open(login) as hosts:
+            return await verify_hosts(hosts, servers, lambda _: {"ROLE": "units", "UNITS": "k3s"})
+
+    found = asyncio.run(ask())
+    stopped = {each.host for each in found if each.kind == "unknown" or each.what.startswith(_STOPPED)}
+    return [server.name for server in servers if server.name not in stopped]
 
 
 def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Finding]:

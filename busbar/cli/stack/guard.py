@@ -18,9 +18,9 @@ from busbar.cli.stack import Target
 from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.report import KUBECONFIG
 from busbar.cli.stack.rows import resource_name
-from busbar.cli.stackfile import capability_of
+from busbar.cli.stackfile import capability_of, login_of
 from busbar.config import ConfigError, stackfile
-from busbar.config.stackfile import KEY, PROJECT
+from busbar.config.stackfile import KEY, PROJECT, StackFile
 from busbar.exits import Failed
 from busbar.finding import STACK, filled
 from busbar.helm.releases import statuses
@@ -31,14 +31,14 @@ from busbar.kube.gpus import Workload, end, owners, workloads
 from busbar.kube.wait import Clock, Deadline, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
-from busbar.operations.verify import UnknownState, connect
+from busbar.operations.verify import UnknownState, connect, running
 from busbar.text import listed
 
 # A load balancer needs some seconds to notice that a server is gone.
 _API_SECONDS, _POLL_SECONDS = 30.0, 2.0
 _NAMESPACE = "kubernetes:core/v1:Namespace"
 _SERVERS = f"{names.CLUSTER}-{names.CONTROL_PLANE}"
-_NO_API = "warning: nothing runs without an API, and it is not responding"
+_NO_API = "warning: it is not known whether jobs run: the API is not responding"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def guard_of(
     jobs = pkgutil.resolve_name(capability.jobs) if capability and capability.jobs else lambda *_: ()
     if capability and capability.operations:
         return Guard(target, partial(jobs, path), may_end)
-    on = consumed(state.text, target.project) if capability else Consumed(_own(path, outputs()))
+    on = consumed(state.text, target.project) if capability else Consumed(_own(path, outputs(), of_all))
     if on.api is None:
         return Guard(target, gone=on.gone)
     api, own = on.api, f"{project}/{target.name}"
@@ -127,15 +127,28 @@ def guard_of(
     return Guard(target, find, may_end, own=not capability)
 
 
-def _own(path: Path, outputs: Mapping[str, Any]) -> RestApi | None:
-    """The API of the stack's own cluster; None without one, or where it is not responding."""
+def _own(path: Path, outputs: Mapping[str, Any], of_all: bool = False) -> RestApi | None:
+    """The API of the stack's own cluster; None without one, or where it is not responding. `of_all`: raise
+    Failed where only this machine does not reach it."""
     if not (kubeconfig := outputs.get(KUBECONFIG)):
         return None
     try:
         return connect(str(kubeconfig), Inventory.of(stackfile.read(path).cluster()))
     except (ConfigError, UnknownState) as error:
+        if of_all and isinstance(error, UnknownState):
+            _refuse_running(stackfile.read(path), error)
         progress(f"{_NO_API}: {error}")
         return None
+
+
+def _refuse_running(file: StackFile, error: UnknownState) -> None:
+    """Raise Failed if K3s runs on most servers, although the API cannot be asked from here."""
+    cluster = file.cluster()
+    servers = Inventory.of(cluster).servers
+    names = running(login_of(file, cluster.ssh), servers)
+    if len(names) > len(servers) / 2:
+        what = f"{error.what}; K3s runs on {listed(names)}: jobs may run; nothing was removed"
+        raise Failed(what, f"{error.fix}; or, to remove it all the same, systemctl stop k3s there")
 
 
 def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:

@@ -166,7 +166,7 @@ def test_a_log_in_another_time_zone_is_asked_for_in_it() -> None:
 
 
 def test_the_deadline_ends_the_reading_of_a_container_that_never_ends() -> None:
-    with pytest.raises(LogLost, match="timed out after 100 s: pod launcher had not ended"):
+    with pytest.raises(LogLost, match="timed out after 100 s: pod launcher still ran"):
         list(follower(Running(1000, *[serving(0)] * 200)).lines())
 
 

@@ -142,7 +142,7 @@ def test_it_is_said_whether_the_workers_of_a_suspended_job_release_their_gpus() 
     said, api = list[str](), world(failures=[None, ApiError("PATCH", 403, "forbidden")])
     watch(api, said=said).suspend()
     watch(api, said=said).suspend()
-    refused = "nccl: could not be suspended, its workers keep their GPUs: PATCH: HTTP 403: forbidden"
+    refused = "nccl: could not be suspended, its workers keep the GPUs: PATCH: HTTP 403: forbidden"
     assert said == ["nccl: suspended; its workers release their GPUs", refused]
     assert api.patched == [(JOB, {"spec": {"runPolicy": {"suspend": True}}})]
 

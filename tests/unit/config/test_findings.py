@@ -466,7 +466,7 @@ def test_image_archives_have_a_format_that_k3s_reads_and_names_of_their_own() ->
         "k3s.images[1].url: 'http://mirror/b.zip' is not a .tar, .tar.gz, .tgz or .tar.zst archive"
     ]
     assert findings(with_images("a.tar", "sub/a.tar")) == [
-        "k3s.images: the file name 'a.tar' is there twice, and hosts store archives by it. Fix: rename one"
+        "k3s.images: the file name 'a.tar' is there twice; hosts store archives by it. Fix: rename one"
     ]
 
 

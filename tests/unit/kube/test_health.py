@@ -107,7 +107,7 @@ WHEN = "change the policy or quota that the answer names, or exempt busbar-valid
 
 
 GUARD = "ValidatingWebhookConfiguration guard"
-NO_NAMESPACE = "busbar up STACK --converge cluster, which makes the namespace again"
+NO_NAMESPACE = "busbar up STACK --converge cluster, which makes the namespace anew"
 FORBIDDEN = 'pods "busbar-verify" is forbidden'
 NOT_SIGNED = 'admission webhook "guard.example.com" denied the request: not signed'
 

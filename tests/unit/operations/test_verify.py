@@ -35,6 +35,7 @@ from busbar.operations.verify import (
     drained,
     drift,
     read_state,
+    running,
     verify,
 )
 from tests.support.cli import busbar
@@ -609,3 +610,20 @@ def test_a_host_of_another_cluster_is_named_instead_of_what_that_one_has_applied
     assert str(named).startswith(
         "lb-1: belongs to another cluster: busbar/new/lb-1 installed it. Fix: correct"
     )
+
+
+@pytest.mark.parametrize(
+    ("drift", "names"),
+    [
+        (["k3s does not start at boot", "x was changed"], ["server-1"]),
+        (["k3s is not running (activating)"], []),
+        (["nothing of busbar is installed (x)"], []),
+    ],
+)
+def test_servers_on_which_k3s_runs_are_known_without_the_api(drift: list[str], names: list[str]) -> None:
+    async def asked() -> list[str]:
+        async with machine(printing({"epoch": 0, "drift": drift, "dns": "", "others": []}, [])) as port:
+            servers = [at(port, "server-1", "server"), at(1, "server-2", "server")]
+            return await asyncio.to_thread(running, login(), servers)
+
+    assert asyncio.run(asked()) == names

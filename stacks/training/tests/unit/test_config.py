@@ -70,7 +70,7 @@ ERRORS = yaml.safe_load("""
 OF_OTHERS = {"default": "Kubernetes"}
 OF_OTHERS |= {each.namespace: "an operator" for each in (GPU_OPERATOR, MULTUS, TRAINER, TRAINING_OPERATOR)}
 NAMESPACES: list[tuple[str, dict[str, Any]]] = [
-    (f"namespace: '{name}' belongs to {of}, and this one is deleted with the stack. Fix: busbar-training. "
+    (f"namespace: '{name}' belongs to {of}, and this is deleted with the stack. Fix: busbar-training. "
      f"{STATE_FIRST}", {"namespace": name})
     for name, of in OF_OTHERS.items()
 ]  # fmt: skip

@@ -26,7 +26,7 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
     [
         ({"namespace": "kube-system"}, "namespace: 'kube-system' belongs to Kubernetes, and this one is"),
         *(
-            ({"namespace": name}, f"namespace: '{name}' belongs to an operator, and this one is deleted with")
+            ({"namespace": name}, f"namespace: '{name}' belongs to an operator, and this is deleted with")
             for name in (MPI_OPERATOR.namespace, CRDS.namespace, STACK.namespace)
         ),
         ({"stack": {"mode": "existing"}}, "stack.release_label: missing: an existing Prometheus selects"),

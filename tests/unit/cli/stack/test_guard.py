@@ -55,12 +55,14 @@ class Site:
         self.releases: dict[tuple[str, str], str] = {}
         self.owners: dict[str, str] = {}
         self.ended: list[str] = []
+        self.running: list[str] = []
         self.of_cluster: dict[str, Any] = {"cluster_id": "11", **KUBECONFIG}
         monkeypatch.setattr(guard, "connect", lambda *_: self)
         monkeypatch.setattr(charts, "RestApi", lambda _: self)
         monkeypatch.setattr(guard, "workloads", lambda _: self.workloads)
         monkeypatch.setattr(guard, "owners", lambda _: self.owners)
         monkeypatch.setattr(guard, "statuses", lambda _: self.releases)
+        monkeypatch.setattr(guard, "running", lambda *_: self.running)
         monkeypatch.setattr(guard, "end", self.end)
         monkeypatch.setattr(charts, "read_outputs", lambda *_: json.dumps(self.of_cluster))
 
@@ -154,7 +156,7 @@ def test_a_cluster_whose_api_is_gone_can_be_destroyed(
 ) -> None:
     monkeypatch.setattr(guard, step, raising(error))
     replace(made.cluster(), clock=Clock()).check()
-    warning = f"warning: nothing runs without an API, and it is not responding: {says}"
+    warning = f"warning: it is not known whether jobs run: the API is not responding: {says}"
     assert warning in capsys.readouterr().err
 
 
@@ -336,3 +338,24 @@ def test_a_preview_asks_for_claims_on_the_workers_that_it_deletes(
             lambda: KUBECONFIG,
         )
     assert asked == [["gpu-1"]]
+
+
+@pytest.mark.parametrize(
+    ("servers", "running", "refused"),
+    [(1, ["server-1"], True), (3, ["server-1", "server-3"], True), (3, ["server-2"], False), (1, [], False)],
+)
+def test_a_cluster_whose_api_only_this_machine_does_not_reach_is_not_destroyed(
+    made: Site, monkeypatch: pytest.MonkeyPatch, servers: int, running: list[str], refused: bool
+) -> None:
+    monkeypatch.setattr(guard, "connect", raising(UnknownState("refused", "open TCP port 6443")))
+    made.running = running
+    given = {**site(servers=servers, workers={"h100": 1}), "ssh": {"agent": True}}
+    try:
+        made.guard("busbar", given, outputs=KUBECONFIG).check()
+        said = ""
+    except Failed as error:
+        said = str(error)
+    assert (f"K3s runs on {', '.join(running)}: jobs may run; nothing was removed" in said) is refused
+    assert (
+        "Fix: open TCP port 6443; or, to remove it all the same, systemctl stop k3s there" in said
+    ) is refused
