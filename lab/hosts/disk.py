@@ -58,7 +58,6 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str, named: 
         for program in (
             "nvidia-smi",
             "nvidia-container-runtime",
-            "mlnx_qos",
             "ibv_devinfo",
             "ib_write_bw",
             "lspci",

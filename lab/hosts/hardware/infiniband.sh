@@ -1,11 +1,8 @@
 #!/bin/bash
 # Simulated HCAs of a host of the lab: /sys/class/infiniband as the mlx5 driver shows it.
 #
-#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: lines "NAME RATE STATE [roce]", such as
+#   infiniband.sh        reads /usr/local/lib/busbar-lab/hcas: lines "NAME RATE STATE", such as
 #                        "mlx5_0 400 ACTIVE"
-#
-# A RoCE port also has what DOCA-OFED's driver adds: a network interface with ECN per priority, and the traffic class.
-# Its interface is in no network; mlnx_qos (beside this script) answers for it.
 #
 # sysfs cannot be written, so /sys/class becomes a tmpfs in which every real class is bind-mounted again; the
 # classes' relative links (../../devices/...) lead to the same places as before.
@@ -36,35 +33,20 @@ hw_counters='local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets out_of
 # Every port of a fabric has a GUID of its own.
 machine=$(sed -E 's/^(.{4})(.{4}).*/\1:\2/' /etc/machine-id)
 number=0
-while read -r hca rate state kind; do
+while read -r hca rate state; do
   folder=$stage/infiniband/$hca
   address=$(printf '0000:%02x:00.0' $((32 + number)))
   mkdir -p "$folder/ports/1/gids" "$folder/ports/1/pkeys"
   printf '0xffff\n' > "$folder/ports/1/pkeys/0"
   printf '0x0000\n' > "$folder/ports/1/pkeys/1"
-  case $kind in
-    roce)
-      link_layer=Ethernet function=/run/busbar-lab/pci/$address
-      for point in roce_np roce_rp; do
-        mkdir -p "$function/net/ens${number}np0/ecn/$point/enable"
-        for priority in {0..7}; do printf '1\n' > "$function/net/ens${number}np0/ecn/$point/enable/$priority"; done
-      done
-      printf '9000\n' > "$function/net/ens${number}np0/mtu"
-      mkdir -p "$folder/tc/1" "$folder/ports/1/gid_attrs/types"
-      printf 'IB/RoCE v1\n' > "$folder/ports/1/gid_attrs/types/0"
-      printf 'RoCE v2\n' | tee "$folder/ports/1/gid_attrs/types/"{1..3} > /dev/null
-      printf 'Global tclass=106\n' > "$folder/tc/1/traffic_class"
-      ;;
-    # As in the device plugin of the lab. The link leads nowhere; its name is the PCI address.
-    *) link_layer=InfiniBand function=../../../devices/pci0000:00/$address ;;
-  esac
-  ln -s "$function" "$folder/device"
+  # As in the device plugin of the lab. The link leads nowhere; its name is the PCI address.
+  ln -s "../../../devices/pci0000:00/$address" "$folder/device"
   printf 'MT4129\n' > "$folder/hca_type"
   printf '28.43.2566\n' > "$folder/fw_ver"
   printf 'busbar-lab simulated HCA\n' > "$folder/board_id"
   printf 'b83f:%s:%04x\n' "$machine" "$number" > "$folder/node_guid"
   printf '1: CA\n' > "$folder/node_type"
-  printf '%s\n' "$link_layer" > "$folder/ports/1/link_layer"
+  printf 'InfiniBand\n' > "$folder/ports/1/link_layer"
   case $rate in
     200) printf '200 Gb/sec (4X HDR)\n' ;;
     400) printf '400 Gb/sec (4X NDR)\n' ;;
