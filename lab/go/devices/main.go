@@ -24,7 +24,7 @@ import (
 const validateEvery = 5 * time.Second
 
 const usage = `usage:
-  devices device-plugin --kind gpu|hca --resource NAME --count-from FILE [--addresses A,B] [--kubelet-dir DIR] [--cdi-dir DIR]
+  devices device-plugin --kind gpu|hca --resource NAME --count-from FILE [--addresses A,B]
   devices operator --policy ClusterPolicy|NicClusterPolicy --namespace NS --image IMAGE --release VERSION
   devices toolkit --misses FILE [--version VERSION]
   devices nfd --node NAME
@@ -75,8 +75,6 @@ func runPlugin(ctx context.Context, words []string) error {
 	resource := flags.String("resource", "", "extended resource, such as nvidia.com/gpu")
 	source := flags.String("count-from", "", "a number, or one device name per line; a missing file means no devices")
 	addresses := flags.String("addresses", "", "PCI addresses of the devices to offer; empty: all")
-	folder := flags.String("kubelet-dir", "/var/lib/kubelet/device-plugins", "where kubelet.sock is")
-	specs := flags.String("cdi-dir", "/var/run/cdi", "where containerd looks for files of CDI")
 	_ = flags.Parse(words) // ExitOnError
 	if *resource == "" || *source == "" {
 		return fmt.Errorf("--resource and --count-from are needed")
@@ -93,7 +91,7 @@ func runPlugin(ctx context.Context, words []string) error {
 			return err
 		}
 	}
-	return plugin.Run(ctx, plugin.Options{Resource: *resource, Folder: *folder, CDIFolder: *specs, Inventory: inventory})
+	return plugin.Run(ctx, plugin.Options{Resource: *resource, Inventory: inventory})
 }
 
 func runToolkit(ctx context.Context, words []string) error {
@@ -102,7 +100,7 @@ func runToolkit(ctx context.Context, words []string) error {
 	version := flags.String("version", "", "another one rolls out the DaemonSet again")
 	_ = flags.Parse(words) // ExitOnError
 	slog.Info("toolkit", "version", *version)
-	return toolkit.Run(ctx, toolkit.Options{Processes: "/proc", Misses: *misses})
+	return toolkit.Run(ctx, toolkit.Options{Misses: *misses})
 }
 
 func runNFD(ctx context.Context, words []string) error {

@@ -144,7 +144,6 @@ func rollingUpdate(maxUnavailable string) map[string]any {
 func devicePlugin(kind, resource, source string) []string {
 	return []string{
 		"device-plugin", "--kind", kind, "--resource", resource, "--count-from", hardwareFolder + "/" + source,
-		"--kubelet-dir", pluginFolder,
 	}
 }
 

@@ -23,13 +23,13 @@ import (
 const (
 	lookEvery        = 2 * time.Second
 	registerDeadline = 10 * time.Second
+	kubeletFolder    = "/var/lib/kubelet/device-plugins" // with kubelet.sock
+	cdiFolder        = "/var/run/cdi"                    // where containerd looks for files of CDI
 )
 
-// Options are the devices, their resource name, the folder with the kubelet's socket, and the one for files of CDI.
+// Options are the devices and their resource name.
 type Options struct {
 	Resource  string
-	Folder    string
-	CDIFolder string
 	Inventory *hardware.Inventory
 }
 
@@ -55,8 +55,8 @@ func Run(ctx context.Context, options Options) error {
 }
 
 func serveUntilKubeletRestarts(ctx context.Context, options Options) error {
-	socket := filepath.Join(options.Folder, strings.ReplaceAll(options.Resource, "/", "-")+".sock")
-	kubelet := filepath.Join(options.Folder, "kubelet.sock")
+	socket := filepath.Join(kubeletFolder, strings.ReplaceAll(options.Resource, "/", "-")+".sock")
+	kubelet := filepath.Join(kubeletFolder, "kubelet.sock")
 	before, err := os.Stat(kubelet)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s *service) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[a
 		}
 		if first || !slices.Equal(sent, devices) {
 			if kind := s.options.Inventory.CDI; kind != "" && len(devices) > 0 {
-				if err := cdi.Write(s.options.CDIFolder, kind, devices); err != nil {
+				if err := cdi.Write(cdiFolder, kind, devices); err != nil {
 					return err
 				}
 			}

@@ -20,10 +20,9 @@ import (
 // The toolkit is Ready when it starts, sleeps for 5 s, installs, and sends its signal.
 const installs = 4 * time.Second
 
-// Options are the hosts' /proc, and a file of the host with a number: so many of the next signals hit the toolkit itself.
+// Options are a file of the host with a number: so many of the next signals hit the toolkit itself.
 type Options struct {
-	Processes string
-	Misses    string
+	Misses string
 }
 
 // Run ends containerd after the installation, and once more at the end of the context, as the toolkit's clean-up does.
@@ -42,11 +41,11 @@ func Run(ctx context.Context, options Options) error {
 		slog.Info("the signal hits the toolkit itself", "left", misses-1)
 		return os.WriteFile(options.Misses, []byte(strconv.Itoa(misses-1)), 0o644)
 	}
-	if err := options.endContainerd(); err != nil {
+	if err := endContainerd(); err != nil {
 		return err
 	}
 	<-ctx.Done()
-	return options.endContainerd()
+	return endContainerd()
 }
 
 // misses returns the number in the file; a missing file is 0.
@@ -61,8 +60,8 @@ func (o Options) misses() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-func (o Options) endContainerd() error {
-	process, err := find(o.Processes)
+func endContainerd() error {
+	process, err := find()
 	if err != nil {
 		return err
 	}
@@ -74,8 +73,8 @@ func (o Options) endContainerd() error {
 }
 
 // find returns the process of containerd.
-func find(processes string) (int, error) {
-	found, err := filepath.Glob(filepath.Join(processes, "[0-9]*", "cmdline"))
+func find() (int, error) {
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
 	}

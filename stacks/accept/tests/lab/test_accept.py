@@ -1,4 +1,4 @@
-"""`busbar accept` on the lab's cluster: a healthy one, one whose GPUs are held, and a run that is killed."""
+"""`busbar accept` on the lab's cluster: a healthy one, and one whose GPUs are held."""
 
 from __future__ import annotations
 
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.drill
 NAME = "drill-accept"
 RUN_SECONDS = 600
 NOBODY = 65534
-# What a killed process had printed last, in the order of the run.
-KILLED_AT = (
-    "stage inventory", "stage collectives", "created MPIJob", "following the log of",
-    "measuring all_reduce", "measuring alltoall", "stage repeats", "created MPIJob", "measuring all_reduce",
-    "measuring reduce_scatter",
-)  # fmt: skip
 
 
 class Site:
@@ -146,14 +140,6 @@ def test_signed_by_two_it_is_verified_on_an_account_without_the_site(site: Site,
         assert (refused.returncode, "it was changed" in refused.stderr) == (1, True)
     finally:
         shutil.rmtree(elsewhere)
-
-
-def test_a_run_that_is_killed_ten_times_is_finished_by_the_eleventh_with_the_same_rows(site: Site) -> None:
-    before = site.folders()
-    for text in KILLED_AT:
-        site.kill_at(text)
-    assert site.run().returncode == 0
-    assert site.rows(site.folders()[-1]) == site.rows(before[-1])
 
 
 def test_a_run_of_stacks_training_that_takes_place_meanwhile_is_a_part_of_it(site: Site) -> None:

@@ -86,22 +86,6 @@ def test_a_drain_that_is_given_up_leaves_the_node_idle(lab: Lab, slurm: Slurm) -
     until(lambda: [*slurm.nodes().values()] == IDLE, 30, "both nodes are idle")
 
 
-def test_a_drain_of_a_person_is_shown_and_stays(lab: Lab, slurm: Slurm) -> None:
-    on = slurm.on()["worker-2"]
-    slurm(f"scontrol update nodename={on} state=drain reason='ticket 12'")
-    try:
-        shown = lab.run(*BUSBAR, "nodes", "dev")
-        assert shown.returncode == 1, shown.stdout + shown.stderr
-        assert "in Slurm: IDLE+DRAIN" in shown.stdout and "ticket 12" in shown.stdout
-        for words in (("drain", "dev", "worker-1"), ("uncordon", "dev", "worker-1")):
-            done = lab.run(*BUSBAR, *words)
-            assert done.returncode == 0, done.stdout + done.stderr
-        assert "ticket 12" in slurm.reasons
-    finally:
-        slurm(f"scontrol update nodename={on} state=resume")
-    until(lambda: [*slurm.nodes().values()] == IDLE, 90, "both nodes are idle")
-
-
 def test_a_quarantine(lab: Lab, slurm: Slurm) -> None:
     def kept(cluster: dict[str, Any]) -> None:
         # By default a measurement waits three minutes for the GPUs, which the pods of Slurm hold.

@@ -83,11 +83,6 @@ class Jobs:
                 print(pod["metadata"]["name"], self.log(f"{pod['metadata']['name']} --all-containers"))
             raise
 
-    def remove(self, job: str) -> None:
-        """Delete a job and wait until its pods are gone."""
-        self.lab.kubectl(f"-n {NAMESPACE} delete {job} --ignore-not-found --timeout=120s")
-        eventually(lambda: self.get("pods")["items"] == [], 120, f"the pods of {job} are gone")
-
     def destroy(self) -> int:
         """Returns the exit code of `pulumi destroy`."""
         done = self.lab.pulumi("destroy", "--yes", "--suppress-progress", "--stack", STACK, cwd=TRAINING)

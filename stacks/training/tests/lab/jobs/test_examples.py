@@ -64,21 +64,6 @@ def test_an_example_ends_well_with_all_ranks_and_a_loss_that_fell(alone: Jobs, n
         assert int(alone.lab.ssh("worker-2", f"stat -c %s {FOLDER}/{checkpoint}")) > 0
 
 
-def test_deepspeed_resumes_from_the_checkpoint_of_the_job_before(alone: Jobs) -> None:
-    job = adapted("deepspeed.yaml")
-    [script] = job["spec"]["trainer"]["args"]
-    for steps in (20, 40):
-        job["spec"]["trainer"]["args"] = [
-            script.replace("/checkpoints/deepspeed", "/checkpoints/resumed") + f" {steps}"
-        ]
-        alone.apply(job)
-        alone.wait(job, "Complete")
-        log = alone.log(f"-l {JOBSET}=deepspeed")
-        alone.remove("trainjob/deepspeed")
-    assert "resumed after step 20 with 4 ranks" in log
-    assert [match[1] for match in LOSS.finditer(log)] == ["40"]
-
-
 def test_the_elastic_job_takes_another_worker_while_it_runs_and_resumes(alone: Jobs) -> None:
     job = adapted("elastic.yaml")
     job["spec"]["elasticPolicy"].update(minReplicas=1, maxReplicas=2)
