@@ -51,22 +51,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=440)
     parser.add_argument("--pools", type=int, default=10)
     parser.add_argument("--bare", type=int, default=881, help="resources of the bare program")
-    parser.add_argument("--rounds", type=int, default=1, help="measure so often, take the quickest")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
         bench = Bench(Path(folder))
         bench.warm_up()
-        rounds = [
-            (
-                whole := bench.busbar(wanted.workers, wanted.pools),
-                bench.bare(wanted.bare),
-                bench.bare(whole.resources),
-                bench.busbar(max(1, wanted.workers // 4), wanted.pools),
-            )
-            for _ in range(wanted.rounds)
-        ]
-    # The quickest of each: what the machine was doing besides is not ours.
-    whole, bare, same, part = (min(row, key=lambda one: one.seconds) for row in zip(*rounds, strict=True))
+        whole = bench.busbar(wanted.workers, wanted.pools)
+        bare, same = bench.bare(wanted.bare), bench.bare(whole.resources)
+        part = bench.busbar(max(1, wanted.workers // 4), wanted.pools)
     print_table(whole, part, bare, same)
     growth = (whole.seconds / part.seconds) / (whole.resources / part.resources)
     for base in (bare, same):
