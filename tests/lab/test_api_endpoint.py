@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from lab.topology import GATEWAY, find
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.lab import PROJECT, SERVERS, Lab
 from tests.support.own_stack import OwnStack
 from tests.support.tcp_proxy import tcp_proxy
 
@@ -36,10 +36,7 @@ def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnSta
     with tcp_proxy(GATEWAY, 6443, [find(server).address for server in SERVERS]):
         found.up()
         yield found
-        done = lab.run(
-            sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        lab.as_usual()
 
 
 def wait(server: str, kubeconfig: Path) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.manifests.operators import MPI_OPERATOR
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.lab import PROJECT, SERVERS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
@@ -40,8 +39,7 @@ def stack(lab: Lab, tmp_path: Path) -> Iterator[OwnStack]:
     made.configure(tainted)
     made.up()
     yield made
-    done = lab.run(sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.as_usual()
 
 
 def _change_by_hand(lab: Lab) -> None:

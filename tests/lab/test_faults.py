@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from typing import Any
 
 import pytest
 
@@ -65,17 +64,3 @@ def test_a_server_whose_clock_is_ten_minutes_off_is_named(lab: Lab, command: str
     assert done.returncode == 1, done.stdout
     printed = " ".join((done.stdout + done.stderr).split())
     assert re.search(r"server-2.{0,30} clock is (5[5-9]|60)\d s ahead of this machine's", printed), printed
-
-
-@pytest.mark.drill
-def test_a_job_that_never_starts_ends_at_its_deadline_with_the_events_of_its_pods(lab: Lab) -> None:
-    def no_such_image(cluster: dict[str, Any]) -> None:
-        cluster["validation"].update(image="busbar-lab/missing:1", deadline_seconds=30)
-
-    done = lab.up("--config-file", str(lab.config_with(no_such_image)))
-    text = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert "busbar-lab/missing:1" in text, text[-3000:]
-    outputs = lab.outputs()
-    assert outputs["nccl_passed"] is False
-    assert any("pull" in reason.lower() for reason in outputs["nccl_reasons"]), outputs["nccl_reasons"]

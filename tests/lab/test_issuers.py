@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.topology import GATEWAY, find
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.lab import PROJECT, SERVERS, Lab
 from tests.support.own_stack import OwnStack
 from tests.support.token_issuer import Issuer, running_issuer
 
@@ -77,8 +76,7 @@ def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     stack.up()
     with running_issuer(GATEWAY, folder) as issuer:
         yield Site(lab, stack, issuer, _starts(lab))
-    done = lab.run(sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.as_usual()
 
 
 def test_a_token_of_the_issuer_is_accepted_and_one_for_another_audience_is_not(site: Site) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -38,8 +37,7 @@ LEFT = "ls -d /var/lib/busbar /usr/local/bin/k3s /etc/rancher/k3s 2>/dev/null ||
 def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
     made = OwnStack(PROJECT, tmp_path_factory.mktemp("killed") / "project", lab.environment)
     yield made
-    done = lab.run(sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.as_usual()
 
 
 @pytest.fixture(scope="module")

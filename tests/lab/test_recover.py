@@ -23,8 +23,7 @@ COPIES = "/var/lib/busbar/state"
 @pytest.fixture
 def second(lab: Lab, tmp_path: Path) -> Iterator[OwnStack]:
     """The site on another laptop, after an update of the first one, without its folder and state."""
-    updated = lab.run(sys.executable, "-m", "busbar", "up", "dev", "--yes", seconds=900)
-    assert updated.returncode == 0, updated.stdout + updated.stderr
+    lab.busbar("up", "dev", "--yes")
     (tmp_path / "state").mkdir()
     own = {"PULUMI_BACKEND_URL": f"file://{tmp_path}/state"}
     made = OwnStack(PROJECT, tmp_path / "project", {**lab.environment, **own})

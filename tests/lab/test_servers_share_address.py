@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import yaml
 
 from lab.topology import INTERFACE, VIRTUAL_IP
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
@@ -43,8 +42,7 @@ def stack(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnSta
     found.configure(change)
     found.up()
     yield found
-    done = lab.run(sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.as_usual()
     assert holders(lab) == []
     assert [lab.ssh(each, "systemctl is-active keepalived || true").strip() for each in SERVERS] == [
         "inactive"

@@ -117,11 +117,19 @@ class Lab:
         ask = f"curl -s --max-time 5 {login} -d '{body}' https://127.0.0.1:2382{path}"
         return self.ssh(server, f"{ask} || true")
 
+    def busbar(self, *words: str) -> None:
+        """A command of busbar that must succeed."""
+        done = self.run(sys.executable, "-m", "busbar", *words, seconds=UP_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def as_usual(self) -> None:
+        """An update with the usual configuration, as `busbar up` does it."""
+        self.busbar("up", "dev", "--yes", "--skip-preview")
+
     def make_anew(self) -> None:
         """Another cluster on the same hosts, for what cannot be taken back."""
-        for words in (("destroy", "dev", "--yes"), ("up", "dev", "--yes", "--skip-preview")):
-            done = self.run(sys.executable, "-m", "busbar", *words, seconds=UP_SECONDS)
-            assert done.returncode == 0, done.stdout + done.stderr
+        self.busbar("destroy", "dev", "--yes")
+        self.as_usual()
 
     def uids(self, kind: str) -> dict[str, str]:
         """Name -> uid: an object that was deleted and made again has another one."""
