@@ -28,19 +28,6 @@ def _pods(lab: Lab) -> dict[str, str]:
     }
 
 
-def test_a_worker_that_moves_to_another_pool_keeps_its_node_and_its_pods(lab: Lab, changed: Change) -> None:
-    nodes, pods = lab.uids("nodes"), _pods(lab)
-
-    def move(cluster: dict[str, Any]) -> None:
-        cluster["pools"]["other"] = dict(cluster["pools"]["lab"])
-        first, second = cluster["hosts"]["workers"]
-        first["pool"], second["pool"] = "lab", "other"
-
-    changed(move)
-    assert lab.uids("nodes") == nodes
-    assert {name: pods[name] for name in pods.keys() & _pods(lab).keys()} == pods
-
-
 def test_a_renamed_pool_is_measured_under_its_new_name_and_no_host_is_touched(
     lab: Lab, changed: Change
 ) -> None:
