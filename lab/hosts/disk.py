@@ -55,13 +55,7 @@ def install_base(host: Host, disk: Path, rancher: Path, client_key: str, named: 
         _copy(LAB / "hosts" / "base" / program, own / program)
     if host.role in ("worker", "gpu"):
         _copy(LAB / "hosts" / "hardware" / "infiniband.sh", own / "infiniband.sh")
-        for program in (
-            "nvidia-smi",
-            "nvidia-container-runtime",
-            "ibv_devinfo",
-            "ib_write_bw",
-            "lspci",
-        ):
+        for program in ("nvidia-smi", "nvidia-container-runtime", "ibv_devinfo", "ib_write_bw", "lspci"):
             _copy(LAB / "hosts" / "hardware" / program, disk / "usr/bin" / program)
         # Before the real one in the PATH of a script.
         name = "systemd-detect-virt"
