@@ -48,15 +48,6 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
         image=training.training_operator.image,
         await_ready=True,
     )
-    for operator, installed, made in (
-        (trainer.TRAINER, of_trainer, (*runtimes.values(),)),
-        (trainer.TRAINING_OPERATOR, training_operator, ()),
-    ):
-        for release in installed.releases:
-            # Jobs are asked for before any of these is deleted.
-            opts = ResourceOptions(depends_on=[release, *made])
-            spec = trainer.JobsSpec(jobs=trainer.JOBS[operator.release])
-            on.step_at_removal(f"{operator.release}-removal", "before-removal", spec, opts)
     volumes = create_volume(training, on.after())
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
     # namespace stays if its claim stays.
@@ -66,6 +57,15 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     of_namespace = NamespaceSpec(namespace=training.namespace, stays=training.storage.keeps_claim)
     guarded = ResourceOptions(depends_on=[namespace])
     on.step_at_removal("namespace-removal", "before-deletion", of_namespace, guarded)
+    for operator, installed, made in (
+        (trainer.TRAINER, of_trainer, (*runtimes.values(),)),
+        (trainer.TRAINING_OPERATOR, training_operator, ()),
+    ):
+        for release in installed.releases:
+            # Jobs are asked for before any of these is deleted.
+            opts = ResourceOptions(depends_on=[namespace, release, *made])
+            spec = trainer.JobsSpec(jobs=trainer.JOBS[operator.release])
+            on.step_at_removal(f"{operator.release}-removal", "before-removal", spec, opts)
     networks = create_networks(training, on.after(multus, namespace))
     workers = [worker for each in targets.values() for worker in each.launch.workers]
     bound = create_claim(on, training, namespace, workers)

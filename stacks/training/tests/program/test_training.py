@@ -143,7 +143,8 @@ def test_trainer_is_a_release_that_is_awaited_and_every_pool_has_its_runtimes_af
     # Jobs are asked for before anything of Trainer is deleted.
     guard = run.named("kubeflow-trainer-removal")
     assert guard.inputs["delete"].endswith("step training before-removal") and "create" not in guard.inputs
-    assert all(run.waits_for(guard, each) for each in (release, *run.of_type(RUNTIME)))
+    namespace = run.named("namespace")
+    assert all(run.waits_for(guard, each) for each in (release, namespace, *run.of_type(RUNTIME)))
 
 
 DEFINITION = "kubernetes:k8s.cni.cncf.io/v1:NetworkAttachmentDefinition"

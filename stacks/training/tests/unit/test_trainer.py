@@ -145,7 +145,7 @@ def test_ranks_on_other_nodes_get_the_settings_of_nccl_by_their_sshd() -> None:
 def unless_ended(state: str, *, kind: str = "trainjobs", owner: str = "", ours: bool = True) -> None:
     """The removal of Trainer with one job that has this condition. OURS: the controller of JobSets is too."""
     status = {"conditions": [{"type": "Created", "status": "True"}, {"type": state, "status": "True"}]}
-    job = {"metadata": {"namespace": "team", "name": "run"}, "status": status}
+    job: dict[str, Any] = {"metadata": {"namespace": "team", "name": "run"}, "status": status}
     job["metadata"]["ownerReferences"] = [{"kind": owner}] if owner else []
     jobs, jobsets = JOBS["kubeflow-trainer"], "jobset.x-k8s.io/v1alpha2/jobsets"
     api = Cluster({f"/apis/{jobs if kind == 'trainjobs' else jobsets}": {"items": [job]}})
