@@ -100,6 +100,7 @@ def test_a_run_is_held_against_what_its_pool_has_and_the_configuration_asks_for(
     found = expected(proof={**asked, "gradient_bytes": "2G"}, storage={"mode": "path", "path": "/mnt"})
     of_pool = {"nodes": ["gpu-1", "gpu-2"], "ranks_per_node": 8, "device": "H100", "busbw_gbps": 390.0}
     of_run = {"backend": "nccl", "gradient_bytes": 2 << 30, "shared_checkpoint": True}
+    of_run["machines"] = {name: f"machine-{name}" for name in ("gpu-1", "gpu-2")}
     assert found == {**asked, **of_pool, **of_run, "fabric": {**FABRIC, "gpus_per_node": 8, "rails": 8}}
 
 
