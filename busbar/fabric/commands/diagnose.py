@@ -227,6 +227,7 @@ def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **w
 def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]], **where: str) -> None:
     """Write quarantines into the stack file: worker -> the reason that it had, and the new one, or None."""
     from busbar.config import ConfigError
+    from busbar.config.engine_yaml import NotYaml
     from busbar.fabric.diagnosis.quarantine import edit
 
     before = text = file.path.read_text(encoding="utf-8")
@@ -235,7 +236,7 @@ def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]],
         stays = [name for name, (was, _) in changes.items() if edit(text, name, was, **where) != text]
         for worker, (_, reason) in changes.items():
             text = text if worker in stays else edit(text, worker, reason, **where)
-    except ConfigError as error:
+    except (ConfigError, NotYaml) as error:
         fail(f"{file.path.name}: {error}", FAILED)
     for worker, (_, reason) in changes.items():
         what = f"quarantine: {reason}" if reason else "quarantine ended"

@@ -92,13 +92,13 @@ def edit(
 ) -> str:
     """The text of a stack file in which `worker` is in quarantine for `reason`, or with None is not.
 
-    It is a key of the worker, or of `hosts_from.quarantine`; every other byte of `text`, a valid file, stays.
+    It is a key of the worker, or of `hosts_from.quarantine`; every other byte of `text` stays.
     `section`: its cluster; `role`: the list of its workers. Raises ConfigError if there is no such worker, or
-    its key cannot be changed alone, such as that of a shared anchor.
+    its key cannot be changed alone, such as that of a shared anchor, and NotYaml.
     """
     node: Any = value_of(value_of(compose(text), "config"), section)
-    wanted = construct(compose(text))
-    cluster = wanted["config"].get(section) or {}
+    wanted = construct(compose(text)) or {}
+    cluster = (wanted.get("config") or {}).get(section) or {}
     key, value = "quarantine", cast("str | dict[str, str] | None", reason)
     if parent := cluster.get("hosts_from"):
         node, held = value_of(node, "hosts_from"), parent.get(key) or {}

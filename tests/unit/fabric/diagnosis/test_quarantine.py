@@ -182,3 +182,21 @@ def test_a_full_disk_leaves_the_stack_file_as_it_was(found: Stack, monkeypatch: 
     monkeypatch.setattr(Path, "write_text", full)
     assert diagnose("--release").exit_code == 1
     assert FILE.read_text() == before
+
+
+@pytest.mark.parametrize("text", ["config: [", ""])
+def test_a_file_that_became_invalid_during_the_diagnosis_is_named_and_left_alone(
+    found: Stack, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    slow(found, "gpu-2")
+    found.pair("A", 390, "gpu-1", "gpu-4")
+    run = Diagnosis.run
+
+    def edits(self: Diagnosis) -> State:
+        FILE.write_text(text)
+        return run(self)
+
+    monkeypatch.setattr(Diagnosis, "run", edits)
+    done = diagnose("--quarantine")
+    assert (done.exit_code, FILE.read_text()) == (1, text)
+    assert done.stderr.splitlines()[-1].startswith("error: Pulumi.prod.yaml: ")
