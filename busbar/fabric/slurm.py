@@ -77,11 +77,9 @@ class Reach(Protocol):
 
         `values`: those of the script, in lower case. Raises ScriptError, UnreachableError.
         """
-        ...
 
     def gone(self, nodes: Sequence[str]) -> dict[str, str]:
         """Node -> reason, for the nodes that cannot run any part of a job."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -231,11 +231,7 @@ def asked(
     return {of.pop(): names}
 
 
-def history(
-    stack: Stack,
-    project: Project = None,
-    as_json: AsJson = False,
-) -> None:
+def history(stack: Stack, project: Project = None, as_json: AsJson = False) -> None:
     """Show all measurements of a stack, what is normal for its nodes, and what changed before a run.
 
     A run warns that is below the median of at least five passes on the same nodes and profile by more than

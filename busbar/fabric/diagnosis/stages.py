@@ -163,21 +163,18 @@ class Backend(Protocol):
 
     def machines(self, nodes: Sequence[str]) -> Mapping[str, Sequence[str | None]]:
         """Node -> what tells its machine and its boot from others: no result of others is continued."""
-        ...
 
     def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
         """Look at the nodes of the next job. Raises CannotMeasure if no job can run.
 
         Returns node -> why it cannot be measured now, and node -> what monitors of the cluster say of it.
         """
-        ...
 
     def run(self, work: Work, keep: Callable[[StageLog], None]) -> Verdict:
         """Run groups of these nodes as one job, which is gone when this returns or raises; its log is kept.
 
         `keep` gets what is known at its end, also at that by a signal.
         """
-        ...
 
 
 class StageCollector(Collector[StageLog, Verdict]):

@@ -160,7 +160,8 @@ def run(
             found = follow()
         except BaseException as ended:
             if stays and not isinstance(ended, CannotMeasure):
-                progress(f"{plan.run} goes on without this process; busbar nccl clean {plan.run}{options} ends it")
+                ends = f"busbar nccl clean {plan.run}{options} ends it"
+                progress(f"{plan.run} goes on without this process; {ends}")
                 raise
             if isinstance(ended, Interrupted):
                 progress(f"{ended}: removing the run; a second signal leaves it in the cluster")
