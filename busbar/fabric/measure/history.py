@@ -35,16 +35,7 @@ FILE = "history.jsonl"
 # Facts about the software from the log. Configured versions are settings.
 _FOUND = ("nccl_version", "plugin", "transport", "busbar_version", "simulated")
 # Settings with which the bandwidth is another quantity.
-_KEY = (
-    "profile",
-    "collectives",
-    "max_bytes",
-    "gpus_per_node",
-    "algorithm",
-    "transport",
-    "rails",
-    "rate_gbps",
-)
+_KEY = ("profile", "collectives", "max_bytes", "gpus_per_node", "algorithm", "transport", "rails")
 # Settings that differ between an update and `busbar measure`, without an effect on the bandwidth.
 _NO_CONDITIONS = (JOB, "run", "deadline_seconds", "tolerations")
 
@@ -64,7 +55,7 @@ class Run:
 
     @property
     def comparable(self) -> tuple[Any, ...]:
-        """The key of runs whose bandwidths are comparable: the Nodes, and the profile with its sizes."""
+        """The key of runs whose bandwidths are comparable: the Nodes, and the settings of _KEY."""
         return (self.record.pool, self.nodes, *(self.record.settings.get(key) for key in _KEY))
 
     def of(self, joined: Mapping[str, datetime]) -> frozenset[str]:
