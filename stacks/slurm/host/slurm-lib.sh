@@ -18,7 +18,8 @@ install_slurm() {
   [[ $SLURM_PACKAGES == os ]] || install_file slurm-smd
   for name; do
     if [[ $name == +* ]]; then
-      package_install "${name#+}"
+      # mariadb-server would take the place of a MySQL.
+      package_installed "${name#+}" || apt_install --no-remove "${name#+}"
     elif [[ $SLURM_PACKAGES == os ]]; then
       [[ $name != client ]] || name=slurm-client
       # Debian's packages start slurmd and sackd at once, which look for a configuration until systemd gives up after 90 s.

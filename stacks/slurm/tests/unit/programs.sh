@@ -27,6 +27,11 @@ more-apt-get() {
     for package; do real rm -f "$STATE/version.$package" "$STATE/active.$package"; done
     return
   fi
+  # It is in the way of mysql-server.
+  if [[ $package == mariadb-server && -e $STATE/version.mysql-server ]]; then
+    [[ $* != *" --no-remove "* ]] || { echo "E: Packages need to be removed but remove is disabled." >&2 && return 100; }
+    real rm "$STATE/version.mysql-server"
+  fi
   apt-get "$@"
   [[ $* == *" install "* ]] || return 0
   real rm -rf "$ROOT/etc/$package"

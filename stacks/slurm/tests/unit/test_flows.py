@@ -69,7 +69,7 @@ def test_a_controller_is_installed_in_slurm_s_order_and_recorded_last(host: Host
         "systemctl mask --runtime -q slurmdbd",
         apt("slurmdbd"),
         "systemctl unmask --runtime -q slurmdbd",
-        apt("mariadb-server"),
+        apt("--no-remove mariadb-server"),
         "systemctl start mariadb",
         "write /etc/slurm/slurmdbd.conf",
         "systemctl start slurmdbd",
@@ -617,3 +617,9 @@ def test_a_user_slurm_of_something_else_keeps_its_password_in_mariadb_and_outliv
     controls(host)
     host.state("databases", "slurm_acct_db\nslurm\n")
     assert only(controls(host), "mariadb"), "it is busbar's now"
+
+
+def test_a_mysql_that_was_there_before_is_not_removed(host: Host) -> None:
+    host.state("version.mysql-server", "8.0")
+    assert "mariadb-server failed" in refused(host, "nothing")
+    assert (host.root / "state/version.mysql-server").exists()
