@@ -57,12 +57,6 @@ def refusals(cluster: ClusterOutputs, slurm: Slurm) -> Iterator[str]:
             yield f"pool {name} was not measured. Fix: raise validation.run of {slurm.cluster}"
 
 
-def partitions(slurm: Slurm, pools: Mapping[str, Pool]) -> tuple[str, ...]:
-    """The partitions: one per pool, and those that the site adds."""
-    added = (slurm.values.get("partitions") or {}).items()
-    return (*pools, *(name for name, each in added if (each or {}).get("enabled")))
-
-
 def _pool(name: str, launch: PoolLaunch, settings: PoolSettings) -> Pool:
     model = settings.gpu_type or re.sub(r"[^a-z0-9]+", "_", (launch.gpu_model or "").lower()).strip("_")
     return Pool(name, launch, model, settings.gpu_files)

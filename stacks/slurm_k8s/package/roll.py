@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ from busbar.manifests.names import digest
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.slurm_k8s.package.config import Slurm
-from stacks.slurm_k8s.package.pools import Pool, gres_conf, partitions
+from stacks.slurm_k8s.package.pools import Pool, gres_conf
 from stacks.slurm_k8s.package.rest import (
     NO_NODE,
     NOT_ENDED,
@@ -76,10 +76,11 @@ class RollSpec(StrictModel):
     @classmethod
     def of(cls, slurm: Slurm, pools: Mapping[str, Pool]) -> RollSpec:
         """The request for a configuration."""
+        added = (slurm.values.get("partitions") or {}).items()
         return cls(
             namespace=slurm.namespace,
             workers={name: pool.launch.workers for name, pool in pools.items()},
-            partitions=partitions(slurm, pools),
+            partitions=(*pools, *(name for name, each in added if (each or {}).get("enabled"))),
             gres_conf=gres_conf(pools),
             max_unavailable=slurm.update.max_unavailable,
             job_seconds=slurm.update.job_seconds,
@@ -262,20 +263,13 @@ class Roll:
             return next((each for each in states if each), True)
 
         self._wait_for_jobs(look, leaving)
-        try:
-            self._refuse_lost(NOT_ENDED)
-        except Failed:
-            self._undrain(leaving)
-            raise
+        self._refuse_lost(NOT_ENDED, leaving)
         for name in leaving:
             self._annotate(f"{self._path}/pods/{name}", {_COST: "-1"})
         return leaving
 
-    def _refuse_lost(self, states: Set[str]) -> None:
-        """Refuse to let slurmctld forget a partition with such jobs, which it would end, or a reservation.
-
-        One that was made by hand would be lost, too.
-        """
+    def _refuse_lost(self, states: Set[str], drained: Sequence[str] = ()) -> None:
+        """Refuse the loss of a partition with such jobs or a reservation, or of one that was made by hand."""
         conf = objects.find(self.api, self._conf_path) or {"data": {}}
         written = re.findall(r"^PartitionName=(\S+)", str(conf["data"].get("slurm.conf")), re.MULTILINE)
         for name in sorted({*self.slurm.limits()} - {*self.spec.partitions}):
@@ -289,6 +283,7 @@ class Roll:
             if name not in written:
                 fix += f"scontrol delete partitionname={name}; "
             if fix:
+                self._undrain(drained)
                 back = "list its pool, or it in values.partitions"
                 raise Failed(f"{what}; it stays. Fix: {back}; or {fix}then retry")
 
@@ -466,7 +461,7 @@ class Roll:
                 f"update.job_seconds (of a pod: kubectl -n {self.spec.namespace} describe pods), then retry"
             ) from timeout
 
-    def _undrain(self, names: list[str]) -> None:
+    def _undrain(self, names: Sequence[str]) -> None:
         for each in self._read():
             if each.name in names and each.node.of_update:
                 self.slurm.undrain(each.host)

@@ -23,6 +23,8 @@ from stacks.slurm_k8s.tests.support import (
     SlurmCluster,
     node,
     pod,
+    pools,
+    slurm,
 )
 from tests.support.kube_cluster import Clock, not_found
 
@@ -721,3 +723,10 @@ def test_a_job_that_comes_while_the_nodes_of_a_pool_are_drained_keeps_them_and_i
     with pytest.raises(Failed, match="end its jobs 8; it stays"):
         step(cluster, "before-change", [], partitions=[])
     assert (cluster.clock.time >= 100, cluster.state()) == (True, {"h100-0": ("IDLE", "")})
+
+
+def test_the_partitions_of_pools_and_those_that_the_site_enables_are_configured() -> None:
+    given = slurm(
+        values={"partitions": {"all": {"enabled": True, "nodesets": ["ALL"]}, "off": {}, "no": None}}
+    )
+    assert RollSpec.of(given, pools(given)).partitions == ("h100", "all")
