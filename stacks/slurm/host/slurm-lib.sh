@@ -187,7 +187,7 @@ HELD=()
 hold_down() {
   local node reason shown
   shown=$(timeout 30 scontrol --oneliner show node "$@" 2>&1) || [[ $shown == *"not found"* ]] || return 1
-  for node in $(sed -n '/ State=DOWN/s/^NodeName=\([^ ]*\) .*/\1/p' <<<"$shown"); do
+  for node in $(printf '%s\n' "$shown" | sed -n '/ State=DOWN/s/^NodeName=\([^ ]*\) .*/\1/p'); do
     { responds "$(node_field State "$node")" && is_set_down DOWN "$(node_field Reason "$node")"; } || continue
     reason=$(timeout 10 sinfo -h -N -n "$node" -o %E | head -n 1)
     HELD+=("$node $reason")
