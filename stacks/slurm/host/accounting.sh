@@ -59,6 +59,12 @@ stop_accounting() {
 # remove_accounting: before the packages are purged; MariaDB's keep their data then. A database that was there before stays.
 remove_accounting() {
   stop_accounting
+  # One in which others have put a database since is not busbar's any more.
+  [[ -z $(find "$MYSQL" -mindepth 1 -maxdepth 1 -type d ! -regex ".*/\(mysql\|sys\|performance_schema\|lost.found\|#.*\|$DATABASE\)" 2>/dev/null || true) ]] || {
+    note "mariadb stays, with the databases of others in $MYSQL"
+    rm -f "$STATE_DIR/mariadb.created"
+    sed -i '/^mariadb/d' "$STATE_DIR/packages.added"
+  }
   if [[ $KEEP_DATA != true && -e $STATE_DIR/database.created ]]; then
     ! systemctl is-active --quiet mariadb || mariadb <<<"DROP DATABASE IF EXISTS $DATABASE; DROP USER IF EXISTS 'slurm'@'localhost';" >&2
     [[ ! -e $STATE_DIR/mariadb.created ]] || { stop_unit mariadb; rm -rf "$MYSQL"; }

@@ -97,9 +97,12 @@ remember_user() {
 
 # remove_packages: those that came with busbar, the configuration too, and the user that they made.
 remove_packages() {
-  local added=()
+  local added=() others
   [[ ! -s $STATE_DIR/packages.added ]] || mapfile -t added <"$STATE_DIR/packages.added"
-  if ((${#added[@]} > 0)); then
+  others=$(apt-get -s purge "${added[@]}" 2>/dev/null | sed -n 's/^\(Purg\|Remv\) \([^ :]*\).*/\2/p' | grep -vxFf "$STATE_DIR/packages.added" | paste -sd ' ' - || true)
+  if [[ -n $others ]]; then
+    note "packages that others have installed need some of ${added[*]}, and all of these stay, stopped and disabled: $others"
+  elif ((${#added[@]} > 0)); then
     apt_change 480 purge -y "${added[@]}" || note "purging ${added[*]} failed; they stay, stopped and disabled"
   fi
   [[ ! -e $STATE_DIR/user.created ]] || userdel slurm 2>/dev/null || true

@@ -41,8 +41,6 @@ SSH_PORT = 22
 PASSWORD = "databasePassword"
 
 Charts = Annotated[str, Matching(r"[./~].*|oci://[A-Za-z0-9][A-Za-z0-9._:/-]*", "a folder or an oci:// URL")]
-
-
 # Earlier charts have other values.
 Version = Annotated[ChartVersion, Matching(r"v?1\.2\..*", "a version 1.2.x of the charts")]
 Parameter = Annotated[str, Matching(r"[A-Za-z][A-Za-z0-9]*", "a parameter of slurm.conf")]

@@ -68,8 +68,6 @@ _CODES = {
         "toolkit there, and delete the pod",
     ),
 }
-
-
 # A job waits with these reasons in a partition that a person has closed: busbar writes State=UP.
 _CLOSED = ("PartitionDown", "PartitionInactive")
 PROBED = "busbar/slurm-probe"

@@ -21,8 +21,6 @@ from stacks.slurm_k8s.package.values import API_VERSION, JWT_KEY, RELEASE
 
 # Served by slurmrestd 25.05 to 26.05; the client of slurm-operator speaks it too.
 VERSION = "v0.0.44"
-# The first one that changes partitions.
-OF_PARTITIONS = "v0.0.45"
 PORT = 6820
 USER = "slurm"
 UPDATE = "busbar: update"
@@ -45,7 +43,6 @@ _OF_SLURMCTLD = re.compile(r"gres/\S+ count .*\(\d+ < \d+\)|Not responding|Node 
 # Reasons with which it drains a node that fails (24.11.5).
 _FAILS = re.compile("Low |Kill task failed|(Pro|Epi)log error|Duplicate jobid|batch job complete failure")
 _NOTED = " : Not responding"  # which slurmctld adds to a reason that is there already
-
 # Limits of a partition -> where slurmrestd has them.
 _LIMITS = {
     "AllowAccounts": ("accounts", "allowed"), "DenyAccounts": ("accounts", "deny"),
@@ -209,10 +206,7 @@ class SlurmApi:
         return found[0]
 
     def active_jobs(self, partition: str = "", states: Set[str] = NOT_ENDED) -> list[int]:
-        """The jobs in one of these states, by default those that have not ended, or whose processes have not.
-
-        `partition`: only those that may run there. A heterogeneous job can be cancelled as a whole only.
-        """
+        """The jobs in one of these states, or those of them that name a partition; each as a whole."""
         jobs = [each for each in self._jobs() if states & {*states_of(each)}]
         if partition:
             jobs = [each for each in jobs if partition in str(each.get("partition")).split(",")]
@@ -264,7 +258,7 @@ class SlurmApi:
             if part == "maximums":
                 value = {"set": bool(text), "infinite": not text, "number": int(text or 0)}
             body.setdefault(part, {})[key] = value
-        self._asked().create(f"{self._proxy}/{OF_PARTITIONS}/partitions/", {"partitions": [body]})
+        self._asked().create(f"{self._proxy}/v0.0.45/partitions/", {"partitions": [body]})
 
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""

@@ -21,7 +21,11 @@ more-stat() { real stat "$@" | if [[ $* == *%U* ]]; then sed 's/ .*/ slurm/'; el
 # The package of slurmctld, slurmd and others makes the user slurm, and brings a library.
 more-apt-get() {
   local package=${*: -1}
-  if [[ $* == *" purge "* ]]; then
+  if [[ $* == "-s purge "* ]]; then
+    printf 'Purg %s [1]\n' "${@:3}"
+    state dependents
+    return
+  elif [[ $* == *" purge "* ]]; then
     record apt-get "${@:10}"
     shift 11
     for package; do real rm -f "$STATE/version.$package" "$STATE/active.$package"; done

@@ -623,3 +623,18 @@ def test_a_mysql_that_was_there_before_is_not_removed(host: Host) -> None:
     host.state("version.mysql-server", "8.0")
     assert "mariadb-server failed" in refused(host, "nothing")
     assert (host.root / "state/version.mysql-server").exists()
+
+
+@pytest.mark.parametrize(("keep", "dependents"), [("true", ""), ("false", ""), ("false", "Remv wiki [1.0]")])
+def test_what_others_have_added_to_mariadb_and_installed_outlives_the_controller(
+    host: Host, keep: str, dependents: str
+) -> None:
+    controls(host)
+    host.write("var/lib/mysql/mysql/user", "system")
+    host.write("var/lib/mysql/wiki/page", "of ada")
+    host.state("dependents", dependents)
+    host.facts("slurm/controller", {}, VERB="remove", **{**VALUES, "KEEP_DATA": keep})
+    assert host.text("var/lib/mysql/wiki/page") == "of ada"
+    assert "systemctl disable --now mariadb" not in host.steps
+    purged = "libslurm slurm-client slurm-wlm-mysql-plugin slurmctld slurmdbd"
+    assert only(host.steps, "apt-get") == ([] if dependents else [f"apt-get purge -y {purged}"])
