@@ -46,8 +46,8 @@ BUDGETS = {
     "paths": (450, 2),
     "frame": (500, 2),
     "stacks/accept": (4_700, None),
-    "stacks/slurm": (3_800, None),
-    "stacks/slurm_k8s": (2_800, None),
+    "stacks/slurm": (3_760, None),
+    "stacks/slurm_k8s": (2_840, None),
     "stacks/training": (4_000, None),
     "stacks/watch": (2_100, None),
 }
