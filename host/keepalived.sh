@@ -72,6 +72,11 @@ remove_keepalived() {
 # that is not the package's, such as keepalived.conf: whoever installs keepalived later would take the virtual IP.
 remove_part() {
   local package=$1 file=$2 original=$STATE_DIR/${2##*/}.original
+  # Others have put theirs there since. That of the package is there where a removal was interrupted.
+  if [[ -e $STATE_DIR/$package.loaded && -s $file ]] && ! is_ours "$file" && ! cmp -s "$file" "$original"; then
+    note "$package stays: $file is no longer the one that busbar wrote"
+    return
+  fi
   stop_unit "$package"
   if [[ -e $STATE_DIR/$package.installed ]]; then
     package_purge "$package" || note "purging $package failed; it stays, stopped and disabled"

@@ -53,9 +53,7 @@ def consumed(state: str, project: Path) -> Consumed:
         outputs = {}
     current = outputs.get("cluster_id") or outputs.get("cluster_name")
     if current != known[0]:
-        what = (
-            "another cluster now" if current else "no cluster any more (if renamed: first busbar up with it)"
-        )
+        what = "another cluster now" if current else "no cluster now (if renamed: first busbar up with it)"
         return Consumed(gone=f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone")
     made = [each["inputs"] for each in resources if each["type"] == RELEASE and not each.get("delete")]
     releases = [(each["namespace"], each["name"]) for each in made]

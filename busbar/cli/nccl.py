@@ -68,9 +68,7 @@ Nodes = Annotated[int | None, system("N", "Hosts that must take part; default: t
 GpusPerNode = Annotated[int | None, system("N", "Ranks on each host.", min=1)]
 Rails = Annotated[int | None, system("N", "HCAs of each host that must carry data.", min=0)]
 RateGbps = Annotated[float | None, system("GBIT", "Gb/s of one rail: NDR 400, HDR 200.", min=0)]
-Gpu = Annotated[
-    str | None, system("MODEL", "H100, A100, ...: must match the device list; sets NVLink's rate.")
-]
+Gpu = Annotated[str | None, system("MODEL", "H100, A100, ...: as in the device list; sets NVLink's rate.")]
 Algorithm = Annotated[
     str | None,
     system("NAME", "ring, tree, nvls, sharp or auto: sets the expected bandwidth; sharp must be proved."),

@@ -84,13 +84,11 @@ def apply(
     return changed
 
 
-def _set(
-    api: Api, name: str, wanted: Sequence[str], before: Sequence[str], progress: ProgressCallback
-) -> bool:
+def _set(api: Api, name: str, wanted: Sequence[str], old: Sequence[str], progress: ProgressCallback) -> bool:
     """Set labels and taints of a Node, unless it is gone or has them."""
     path = f"{NODES}/{name}"
     found = find(api, path)
-    changes = _changes(Node.of(found), wanted, before) if found else {}
+    changes = _changes(Node.of(found), wanted, old) if found else {}
     if not found or not changes:
         return False
     progress(f"labels and taints of {name}: {' '.join(wanted) or 'none'}")

@@ -146,3 +146,25 @@ def test_haproxy_that_others_run_after_preflight_is_left_alone(
         "haproxy already serves on this host, with a configuration that busbar did not write; no changes made"
     )
     assert (done.returncode, says in done.stderr, box.has("claimed")) == (refused, refused, not refused)
+
+
+@pytest.mark.parametrize(
+    ("unit", "left", "printed"),
+    [
+        *((unit, "good, of others\n", "") for unit in FILES),
+        *((unit, OURS, f"stopped {unit}\npurged {unit}\n") for unit in FILES),
+        # A removal that was interrupted has written it.
+        ("haproxy", "of the package\n", "stopped haproxy\npurged haproxy\n"),
+    ],
+)
+def test_a_removal_leaves_a_service_that_others_have_configured_since(
+    box: Box, unit: str, left: str, printed: str
+) -> None:
+    box.write(FILES[unit], "of the package\n")
+    box.write(f"state/{unit}.installed")
+    run(box, f"configure_{unit}")
+    box.write(FILES[unit], left)
+    done = run(box, f'remove_part {unit} "$ROOT/{FILES[unit]}"')
+    assert (done.stdout, box.read(FILES[unit]) if not printed else left) == (printed, left)
+    says = f"{unit} stays: {box.root}/{FILES[unit]} is no longer the one that busbar wrote"
+    assert (says in done.stderr) is (not printed)

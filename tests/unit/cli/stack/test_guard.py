@@ -183,7 +183,7 @@ def test_a_stack_asks_for_jobs_in_its_namespaces_and_for_those_of_its_kinds(made
 
 
 @pytest.mark.parametrize(
-    ("outputs", "says"), [({}, "has no cluster any more"), ({"cluster_id": "22"}, "has another cluster now")]
+    ("outputs", "says"), [({}, "has no cluster now"), ({"cluster_id": "22"}, "has another cluster now")]
 )
 def test_a_stack_whose_cluster_is_gone_has_nothing_left(made: Site, outputs: Any, says: str) -> None:
     made.of_cluster = outputs
