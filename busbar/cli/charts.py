@@ -38,20 +38,22 @@ class Consumed(NamedTuple):
     gone: str = ""
 
 
-def consumed(state: str, project: Path) -> Consumed:
-    """The cluster that the state of a stack names. Raises SecretError."""
+def consumed(state: str, project: Path, named_now: str = "") -> Consumed:
+    """The cluster that the state of a stack names, also if its stack is `named_now`. Raises SecretError."""
     resources = json.loads(state)["deployment"].get("resources") or []
     stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
     known = [each["inputs"]["input"]["id"] for each in resources if each["urn"].endswith(f"::{CLUSTER_ID}")]
     if not (stacks and known):
         return Consumed()  # An update that was refused has made nothing.
-    try:
-        outputs = json.loads(read_outputs(stacks[0], project))
-    except SecretError as error:
-        if not NO_STACK.search(str(error)):
-            raise
-        outputs = {}
-    current = outputs.get("cluster_id") or outputs.get("cluster_name")
+    current, outputs = None, dict[str, Any]()
+    for stack in filter(None, (stacks[0], named_now)):
+        if current != known[0]:
+            try:
+                outputs = json.loads(read_outputs(stack, project))
+            except SecretError as error:
+                if not NO_STACK.search(str(error)):
+                    raise
+            current = outputs.get("cluster_id") or outputs.get("cluster_name")
     if current != known[0]:
         what = "another cluster now" if current else "no cluster now (if renamed: first busbar up with it)"
         return Consumed(gone=f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone")
@@ -74,7 +76,7 @@ def verify(path: Path, capability: Capability) -> Verified:
 
 def _findings(path: Path, capability: Capability) -> Iterator[Finding]:
     config = capability.read(path)
-    on = consumed(read_state(stackfile.stack_of(path), path.parent), path.parent)
+    on = consumed(read_state(stackfile.stack_of(path), path.parent), path.parent, config.cluster)
     if on.api is None:
         fix = Fix(command=("destroy" if on.gone else "up", STACK))
         yield Finding((CLUSTER,), on.gone or "this stack has installed nothing", fix, kind="unknown")

@@ -331,9 +331,7 @@ def _resource_name(value: str) -> str:
     """An extended resource: Kubernetes wants a domain that is not its own."""
     prefix, slash, _ = _label_key(value).rpartition("/")
     if not slash or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io"):
-        raise invalid(
-            "is not an extended resource: DOMAIN/NAME such as nvidia.com/hostdev, not kubernetes.io"
-        )
+        raise invalid("is not an extended resource: DOMAIN/NAME like nvidia.com/hostdev, not kubernetes.io")
     return value
 
 

@@ -96,12 +96,15 @@ def guard_of(
         if project == PROJECT or project in {each.project for each in capabilities()}:
             raise
         return Guard(target)
-    removal = given.get("removal") if isinstance(given, Mapping) else None
+    section = given if isinstance(given, Mapping) else {}
+    removal, named = section.get("removal"), str(section.get("cluster") or "")
     may_end = isinstance(removal, Mapping) and removal.get("cancel_jobs") is True
     jobs = pkgutil.resolve_name(capability.jobs) if capability and capability.jobs else lambda *_: ()
     if capability and capability.operations:
         return Guard(target, partial(jobs, path), may_end)
-    on = consumed(state.text, target.project) if capability else Consumed(_own(path, outputs(), of_all))
+    on = (
+        consumed(state.text, target.project, named) if capability else Consumed(_own(path, outputs(), of_all))
+    )
     if on.api is None:
         return Guard(target, gone=on.gone)
     api, own = on.api, f"{project}/{target.name}"

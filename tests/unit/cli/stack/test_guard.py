@@ -359,3 +359,19 @@ def test_a_cluster_whose_api_only_this_machine_does_not_reach_is_not_destroyed(
     assert (
         "Fix: open TCP port 6443; or, to remove it all the same, systemctl stop k3s there" in said
     ) is refused
+
+
+@pytest.mark.parametrize(("identifier", "gone"), [("11", False), ("22", True)])
+def test_a_cluster_whose_stack_was_renamed_is_found_by_the_name_in_the_file(
+    made: Site, monkeypatch: pytest.MonkeyPatch, identifier: str, gone: bool
+) -> None:
+    def read_outputs(stack: str, _: Path) -> str:
+        if stack == "o/busbar/site":
+            raise SecretError("no stack named 'site' found")
+        return json.dumps({"cluster_id": identifier, **KUBECONFIG})
+
+    monkeypatch.setattr(charts, "read_outputs", read_outputs)
+    made.owners, made.workloads = {"training": "busbar-training/prod"}, [workload("training", "own", "Pod")]
+    found = made.consumer(cluster="o/busbar/renamed")
+    assert bool(found.gone) is gone
+    assert [*found.find(False)] == ([] if gone else ["Pod training/own"])
