@@ -123,9 +123,7 @@ def _of_capabilities(names: list[str] | tuple[()]) -> dict[str, str]:
 
 
 def schema(
-    stack: Annotated[
-        str | None, stack_argument(f"{STACK_HELP} Without it: the project of this folder.")
-    ] = None,
+    stack: Annotated[str | None, stack_argument(f"{STACK_HELP} Without it: the project here.")] = None,
     project: Project = None,
 ) -> None:
     """Print the JSON Schema of a stack file, for editors: of the cluster's project, or of a capability's."""

@@ -156,9 +156,7 @@ def restore(
     snapshot: Annotated[
         str, typer.Option(help="Name as `busbar snapshots` lists it, or path of a file on a server.")
     ],
-    s3: Annotated[
-        bool, typer.Option("--s3", help="Take it from the bucket (k3s.snapshots.s3), by name.")
-    ] = False,
+    s3: Annotated[bool, typer.Option("--s3", help="From the bucket (k3s.snapshots.s3), by name.")] = False,
     server: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Server to restore first; default: one that has the snapshot."),

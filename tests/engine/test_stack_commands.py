@@ -444,9 +444,9 @@ def test_an_update_and_a_destroy_keep_what_others_applied_while_their_question_w
 
     site.configure(word="mine")
     done = site.answered("y", "up", "dev", meanwhile=lambda: of_others("theirs"))
-    assert (done.code, "has changed since" in done.text) == (1, True), done.text
+    assert (done.code, "have changed since" in done.text) == (1, True), done.text
     done = site.answered("dev", "destroy", "dev", meanwhile=lambda: of_others("theirs again"))
-    assert (done.code, "has changed since" in done.text) == (1, True), done.text
+    assert (done.code, "have changed since" in done.text) == (1, True), done.text
     assert {"first", "second", "extra"} <= site.resources()
     done = site.answered("y", "up", "dev")
     assert (done.code, "delete extra" in done.lines) == (0, True), done.text

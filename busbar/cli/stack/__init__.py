@@ -68,6 +68,12 @@ class Target:
         return f"Pulumi.{self.name}.yaml"
 
     @property
+    def written(self) -> bytes:
+        """The content of the stack file, of which a program of others may have none."""
+        path = self.project / self.file
+        return path.read_bytes() if path.exists() else b""
+
+    @property
     def folder(self) -> Path:
         """The folder with the reports, kubeconfig and outputs of the stack."""
         return self.project / ".busbar" / self.name
@@ -111,9 +117,7 @@ def up(
     stack: Stack,
     project: Project = None,
     yes: Yes = False,
-    skip_preview: Annotated[
-        bool, typer.Option("--skip-preview", help="Do not show the changes first.")
-    ] = False,
+    skip_preview: Annotated[bool, typer.Option("--skip-preview", help="Show no changes first.")] = False,
     refresh: Refresh = False,
     parallel: Parallel = PARALLEL,
     converge: Annotated[

@@ -46,7 +46,7 @@ _KUBECONFIG = f"-{names.CONTROL_PLANE}-kubeconfig"
 def up(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target, create=s.say)
-        state = snapshot(stack)
+        state, written = snapshot(stack), target.written
         check_upgrades(target, state)
         again = _apply_again(s, state, options)
         on, changed = _changed_charts(s, state, options)
@@ -65,7 +65,7 @@ def up(target: Target, options: Options) -> int:
             s.say("no changes made")
             return FAILED
         if ask:
-            refuse_changed(stack, target, state)
+            refuse_changed(stack, target, state, written)
         s.title(s.command)
         if on.api:
             s.changing = True
@@ -127,7 +127,7 @@ def _changed_charts(s: Session, state: Snapshot, options: Options) -> tuple[Cons
 def destroy(target: Target, options: Options) -> int:
     def run(s: Session) -> int:
         stack = open_stack(s.engine, target)
-        state = snapshot(stack)
+        state, written = snapshot(stack), target.written
         if not state.resources:
             s.say(f"stack {target.name} has no resources")
             return DONE
@@ -150,7 +150,7 @@ def destroy(target: Target, options: Options) -> int:
             if answer.strip() != target.name:
                 s.say(f"{answer!r} is not {target.name!r}; no changes made")
                 return FAILED
-        refuse_changed(stack, target, state)
+        refuse_changed(stack, target, state, written)
         if guard.gone:
             import_state(stack, state.emptied)
             report.remove_kept(target.folder)

@@ -147,10 +147,10 @@ def snapshot(stack: auto.Stack) -> Snapshot:
     )
 
 
-def refuse_changed(stack: auto.Stack, target: Target, before: Snapshot) -> None:
-    """Raise Failed if others have changed the state since `before`, as while a question was open."""
-    if snapshot(stack).text != before.text:
-        what = f"the state of stack {target.name} has changed since this command read it; no changes made"
+def refuse_changed(stack: auto.Stack, target: Target, before: Snapshot, written: bytes) -> None:
+    """Raise Failed if others have changed state or file since `before` and `written` were read."""
+    if snapshot(stack).text != before.text or target.written != written:
+        what = f"state or file of stack {target.name} have changed since they were read; no changes made"
         raise Failed(what, "run it again: it shows what would change now")
 
 

@@ -240,5 +240,19 @@ def test_a_state_that_others_change_while_the_question_is_open_is_left_alone(
     monkeypatch.setattr("typer.confirm", lambda _: True)
     monkeypatch.setattr("typer.prompt", lambda _: target.name)
     monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(made))
-    with pytest.raises(Failed, match="the state of stack prod has changed since"):
+    with pytest.raises(Failed, match="state or file of stack prod have changed since"):
         getattr(commands, command.split()[0])(target, Options(skip_preview=True))
+
+
+def test_a_stack_file_that_changes_while_the_question_is_open_is_not_applied(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, made = target.project / target.file, begun(target.project, "")
+    made.update = lambda *_, **__: pytest.fail("updated")
+    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: SimpleNamespace(name="prod"))
+    for module in (commands, engine):
+        monkeypatch.setattr(module, "snapshot", lambda _: Snapshot((STACK,), ()))
+    monkeypatch.setattr("typer.confirm", lambda _: path.write_text(f"{path.read_text()}\n# of others\n"))
+    monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(made))
+    with pytest.raises(Failed, match="state or file of stack prod have changed since"):
+        commands.up(target, Options(skip_preview=True))
