@@ -24,7 +24,7 @@ def test_only_the_cluster_must_be_named_and_no_prometheus_is_touched_by_default(
 @pytest.mark.parametrize(
     ("values", "finding"),
     [
-        ({"namespace": "kube-system"}, "namespace: 'kube-system' belongs to Kubernetes, and this one is"),
+        ({"namespace": "kube-system"}, "namespace: 'kube-system' belongs to Kubernetes, and this is"),
         *(
             ({"namespace": name}, f"namespace: '{name}' belongs to an operator, and this is deleted with")
             for name in (MPI_OPERATOR.namespace, CRDS.namespace, STACK.namespace)
