@@ -45,7 +45,7 @@ def ssh_key(ssh: Ssh, root: Path) -> Iterator[Finding]:
     if problem := _unreadable(path):
         yield Finding(("ssh", "key_file"), problem, found=repr(name))
     elif b"PRIVATE KEY-----" not in path.read_bytes()[:200]:
-        yield Finding(("ssh", "key_file"), "contains no private key", "name that without .pub", repr(name))
+        yield Finding(("ssh", "key_file"), "contains no private key", "name a file without .pub", repr(name))
 
 
 def _topology(root: Path, name: str, where: KeyPath) -> Iterator[Finding]:
