@@ -17,12 +17,12 @@ K3S_MAX_AUTH_FAILURES=8
 
 # k3s_refuse_conflicts UNIT: a host is a server or a worker, never both; a K3s that others installed after preflight stays.
 k3s_refuse_conflicts() {
-  local unit
+  local other
   ! systemctl is-active --quiet "$1" ||
     die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh"
-  for unit in rke2-server rke2-agent kubelet; do
-    ! systemctl is-active --quiet "$unit" ||
-      die "this host belongs to another Kubernetes cluster: $unit is active" "use another host; or take it out of that cluster, then systemctl disable --now $unit"
+  for other in rke2-server rke2-agent kubelet; do
+    ! systemctl is-active --quiet "$other" ||
+      die "this host belongs to another Kubernetes cluster: $other is active" "use another host; or take it out of that cluster, then systemctl disable --now $other"
   done
   [[ -s $STATE_DIR/applied.sha256 ]] || grep -qs '^# Written by busbar' "$K3S_UNITS/$UNIT.service" || ! has_k3s_data ||
     die "this host has a K3s that busbar did not install; no changes made" \
