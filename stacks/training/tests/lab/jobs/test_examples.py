@@ -88,7 +88,7 @@ def test_a_destroy_leaves_a_running_job_and_then_the_cluster_and_the_data_as_the
     eventually(lambda: len(_nodes(jobs, f"{JOBSET}=example", set())) == 2, JOB_SECONDS, "the job runs")
     assert jobs.destroy() != 0
     assert len(jobs.pods(f"{JOBSET}=example")) == 2
-    jobs.remove("trainjob/example")
+    jobs.lab.kubectl(f"-n {NAMESPACE} delete trainjob example --timeout=120s")
     assert jobs.destroy() == 0
     assert cluster_wide(jobs.lab) - LEFT == jobs.before - LEFT
     assert "kept" in jobs.lab.ssh("worker-2", f"ls {FOLDER}").split()
