@@ -189,8 +189,8 @@ load() {
   LOADED=true
   write_configs "$(held "$1")" "${@:2}"
   if systemctl is-active --quiet slurmctld && ! has_read "$@"; then
-    rm -f "$STATE_DIR/config.loaded"
     hold_down || die "slurmctld does not tell which nodes are set down, and would start jobs there" "see: journalctl -u slurmctld; retry"
+    rm -f "$STATE_DIR/config.loaded"
     timeout 60 scontrol reconfigure >&2 ||
       die "slurmctld refuses the new configuration and runs on with the former one, which was put back: $(last_lines slurmctld)" \
         "correct what its last error names, in the stack file (parameters, partitions), and retry"

@@ -590,11 +590,13 @@ def test_a_plugstack_conf_of_the_site_stays_and_busbar_s_goes_with_its_container
 def test_a_slurmctld_that_answers_slowly_is_told_nothing_new(host: Host) -> None:
     controls(host, slurm_conf=NODES + OPEN)
     host.state("partitions", CLOSED)
-    questions = ("@(ping|--oneliner show partition)", "--oneliner show node")
-    said = [
-        refused(host, f"scontrol {each}", slurm_conf=NODES + OPEN, cgroup_conf="new") for each in questions
-    ]
-    assert "does not tell its partitions" in said[0] and "does not tell which nodes are set down" in said[1]
+    payload = {**PAYLOAD, "slurm_conf": NODES + OPEN, "cgroup_conf": "new"}
+    for question, what in (
+        ("@(ping|--oneliner show partition)", "its partitions"),
+        ("--oneliner show node", "set down"),
+    ):
+        done = host.run("slurm/controller", payload, fails=f"scontrol {question}", VERB="install", **VALUES)
+        assert done.returncode == 1 and "slurmctld does not tell" in done.stderr and what in done.stderr
     assert "State=UP" in (host.root / "state/read").read_text() and RECONFIGURED not in host.steps
     host.write("var/lib/slurm/slurmctld/clustername", "site")
     once = 'ping) echo >>"$STATE/pings"; (($(wc -l <"$STATE/pings") == 1)) || return 1;'
