@@ -149,7 +149,8 @@ def test_a_run_of_stacks_training_that_takes_place_meanwhile_is_a_part_of_it(sit
     site.criteria.write_text(yaml.safe_dump(found))
     words = ("--training", str(TRAINING / ".busbar" / "dev" / "lab"))
     before = site.run(*words)
-    assert (before.returncode, "has no proof of a training run" in before.stderr) == (2, True)
+    # There is no proof, or that of a run before this acceptance.
+    assert (before.returncode, "raise proof.run" in before.stderr) == (2, True)
     try:
         done = site.lab.run(sys.executable, "-m", "lab", "bringup", "training", seconds=FIRST_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
