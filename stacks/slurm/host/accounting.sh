@@ -63,7 +63,7 @@ remove_accounting() {
   [[ -z $(find "$MYSQL" -mindepth 1 -maxdepth 1 -type d ! -regex ".*/\(mysql\|sys\|performance_schema\|lost.found\|#.*\|$DATABASE\)" 2>/dev/null || true) ]] || {
     note "mariadb stays, with the databases of others in $MYSQL"
     rm -f "$STATE_DIR/mariadb.created"
-    sed -i '/^mariadb/d' "$STATE_DIR/packages.added"
+    [[ ! -e $STATE_DIR/packages.added ]] || sed -i '/^mariadb/d' "$STATE_DIR/packages.added"
   }
   if [[ $KEEP_DATA != true && -e $STATE_DIR/database.created ]]; then
     ! systemctl is-active --quiet mariadb || mariadb <<<"DROP DATABASE IF EXISTS $DATABASE; DROP USER IF EXISTS 'slurm'@'localhost';" >&2
