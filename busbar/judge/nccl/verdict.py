@@ -120,6 +120,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     alone = listed is not None and set(listed.numbers) == set(range(len(listed.ranks)))
     known = listed if context.ranks is None and alone and not context.has_rows else None
     names = sorted(evidence.network_names)
+    edges = Counter({label: counts.count for label, counts in evidence.edges.items()})
     used = Counter(device for devices in evidence.rails.values() for device in devices)
     return Verdict(
         **shared.conclusion(checks),
@@ -128,7 +129,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
         ranks=len(known.ranks) if known else context.ranks,
         nodes=len(known.hosts) if known else context.nodes,
         transport=proven_transport(context),
-        channels=dict(evidence.via.most_common()),
+        channels=dict(edges.most_common()),
         rails_per_host={h or "?": len(d) for h, d in sorted(evidence.rails.items())},
         hosts_per_rail={str(device): used[device] for device in sorted(used)},
         hosts=sorted(listed.hosts) if listed else [],

@@ -252,11 +252,6 @@ class Evidence:
 
     # ---- reading ------------------------------------------------------------------------------------------
 
-    @property
-    def via(self) -> Counter[str]:
-        """Label of edges -> number of printed edges."""
-        return Counter({label: counts.count for label, counts in self.edges.items()})
-
     def says(self, host: str, name: str) -> list[str]:
         """Return the values that HOST prints of the fact NAME."""
         return [value for value, hosts in self.facts.get(name, {}).items() if host in hosts]
@@ -525,13 +520,6 @@ FACTS = (
              r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " speed=", r"(?P<value>\d+)"),
     _of_host("adaptive routing of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=400000 ar=1",
              r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " ar=", r"(?P<value>\d+)"),
-    _of_host("PCI path of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 pciPath=/sys/pci1a ar=1",
-             r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " pciPath=", r"(?P<value>\S+)"),
-    _of_host("oooRqSize of {}", "NET/IB: [0] mlx5_0:uverbs0:1/IB provider=Mlx5 speed=4 ar=1 oooRqSize=8192",
-             r"^NET/IB ?: \[\d+\] ?(?P<key>[\w.\-]+):.*", " oooRqSize=", r"(?P<value>\d+)"),
-    _of_host("P2P chunk size", "P2P Chunksize set to 524288",
-             "^P2P ", "Chunksize set to ", r"(?P<value>\d+)"),
-    _of_host("CC", "CC Off, workFifoBytes 1048576", r"^CC (?P<value>\w+)", ", workFifoBytes", ""),
     # of fused NICs the device is a new one
     _of_host("NET device {}", "NET/IB : Made virtual device [16] name=a_0+a_1 speed=400000 ndevs=2",
              "^NET/", "IB : Made virtual device [", r"(?P<key>\d+)\] name=(?P<value>\S+ speed=\d+ ndevs=\d)"),
@@ -564,7 +552,6 @@ FACTS = (
     _of_host("{} plugin", "NET/Plugin: Loaded net plugin NCCL RDMA Plugin v6 (v6)",
              r"(?:Loaded|Using|Assigned|Initialized) (?P<key>\w+)", " plugin ",
              r"(?P<value>.+?)(?: to comm)?$"),
-    _of_host("aws-ofi-nccl", "Initializing aws-ofi-nccl 1", "", "izing aws-ofi-nccl ", r"(?P<value>\S+)"),
     _of_host("NCCL git version", "NCCL git version HEAD ebd1e92", "^", "NCCL git version ", r"(?P<value>.*)"),
     # also NCCL version 2.22.3+cuda12.6 | cudaDriverVersion 12020 | HIP version : 6.2.41133
     _of_host("{}", "NET/OFI Using Libfabric version 1.21",

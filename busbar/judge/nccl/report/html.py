@@ -10,10 +10,10 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from busbar.judge.nccl.report.svg import curve_svg, limits, template, write_report
+from busbar.judge.nccl.report.svg import curve_svg, template, write_report
 from busbar.judge.nccl.report.terminal import first_cause, remark_text
 from busbar.judge.nccl.units import duration, gbps, rate, share, size
-from busbar.judge.nccl.verdict import CollectiveResult, Diagnosis, Verdict
+from busbar.judge.nccl.verdict import Diagnosis, Verdict
 from busbar.text import listed
 
 WORDS = {"pass": "Pass", "fail": "Fail", "unknown": "No verdict"}
@@ -80,7 +80,6 @@ def render_html(verdict: Verdict, origin: Origin) -> str:
         word=WORDS[verdict.verdict],
         lead=LEADS[verdict.verdict],
         curves={n: Markup(curve_svg(n, r, inline=True)) for n, r in verdict.collectives.items()},
-        floors={n: _floor_note(r) for n, r in verdict.collectives.items()},
         reasons=[gates.get(reason, (verdict.verdict, reason)) for reason in verdict.reasons],
         limits="not known" if floor == "-" else accepted,
         rails=[
@@ -113,13 +112,6 @@ def _facts(verdict: Verdict, origin: Origin) -> list[tuple[str, str]]:
 
 def _gbps(value: float | None) -> str:
     return "-" if value is None else gbps(value)
-
-
-def _floor_note(result: CollectiveResult) -> str:
-    """The reason why a floor is not in the plot; '' if it is, or if there is none."""
-    if result.floor_gbps is None or not result.curve or any(x.name == "floor" for x in limits(result)):
-        return ""
-    return f"The floor of {gbps(result.floor_gbps)} applies from {size(result.plateau_bytes)} on."
 
 
 def _cards(verdict: Verdict) -> list[Diagnosis]:

@@ -34,7 +34,7 @@ def as_object(log: ParsedLog) -> dict[str, Any]:
     return {
         "runs": [_run(run) for run in log.runs],
         "transport": list(evidence.networks),
-        "via": dict(evidence.via),
+        "via": {label: edges.count for label, edges in evidence.edges.items()},
         "gdrdma": evidence.gdrdma,
         "nccl_version": list(evidence.versions),
         "topo_file": list(evidence.topology_set),

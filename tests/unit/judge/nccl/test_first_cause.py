@@ -93,7 +93,7 @@ def test_what_keeps_traffic_between_hosts_off_rdma_does_not_slow_one_host(each: 
 
 
 def test_a_log_that_passes_has_no_first_cause() -> None:
-    made = Made(info=[LINES["nccl-diagnostics-not-measured"], LINES["rails-crossed"]])
+    made = Made(info=[LINES["remote-exit"], LINES["rails-crossed"]])
     verdict = judge(made.lines(), WANT)
     assert verdict.passed and {d.role for d in verdict.diagnoses} == {"other"}
 

@@ -32,8 +32,6 @@ def test_a_bandwidth_that_nccl_did_not_measure_is_no_failure() -> None:
     verdict = verdict_on("diagnostics-of-nccl")
     named = {each.name: each for each in verdict.diagnoses}
     assert "nccl-diagnostics" not in named
-    assert "required external tool missing" in named["nccl-diagnostics-not-measured"].evidence
-    assert "4 peer accesses" in named["nccl-diagnostics-passed"].evidence
 
 
 @pytest.mark.parametrize(

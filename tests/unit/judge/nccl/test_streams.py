@@ -74,7 +74,7 @@ def test_lines_beyond_one_block_are_read_whole() -> None:
     edge = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"
     made.info = [edge] * (2 * BLOCK // len(edge))
     log = read_lines(["2026-05-05 06:16:47", *made.lines(), "2026-05-06 06:16:47"])
-    assert log.evidence.via["P2P/CUMEM"] == len(made.info)
+    assert log.evidence.edges["P2P/CUMEM"].count == len(made.info)
     assert log.date == "2026-05-05 06:16:47"
     assert judge_log(log, WANT).reasons == []
 
@@ -84,7 +84,7 @@ def test_messages_that_differ_only_in_numbers_are_each_read(prefix: str) -> None
     made = Made()
     sizes = ["524288", "131072", "524288", "262144"]
     for host, size in enumerate(sizes):
-        made.info.append(f"worker-{host}:40:90 [0] NCCL INFO P2P Chunksize set to {size}")
+        made.info.append(f"worker-{host}:40:90 [0] NCCL INFO Rank {host}: {size} Net devices")
         made.info.append(f"worker-{host}:40:90 [0] NCCL INFO NVLS Head  0:  0 {host}")
     lines = [prefix.format(n % 60) + line for n, line in enumerate(made.lines())]
     log = read_lines(lines)
@@ -92,7 +92,7 @@ def test_messages_that_differ_only_in_numbers_are_each_read(prefix: str) -> None
         size: {"worker-0", "worker-2"} if size == "524288" else {f"worker-{n}"}
         for n, size in enumerate(sizes)
     }
-    assert log.evidence.facts["P2P chunk size"] == found
+    assert log.evidence.facts["local Net devices"] == found
     assert [run.rows for run in log.runs] == [run.rows for run in read_lines(made.lines()).runs]
 
 
