@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
 from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
@@ -20,6 +21,7 @@ _ERROR = re.compile(
 _COUNT = re.compile(rf"{COUNT_LINE} (\d+) lines, (\d+) bytes")
 
 
+@dataclass
 class Recording:
     """Passes lines on and writes them compressed into `sink`.
 
@@ -30,24 +32,17 @@ class Recording:
     `text_of`: the progress text of a line, or None. `cause_of_loss`: ends the message about lost lines.
     """
 
-    def __init__(
-        self,
-        sink: BinaryIO,
-        progress: Callable[[str], None],
-        text_of: Callable[[bytes], str | None],
-        cause_of_loss: str = "",
-    ) -> None:
-        self._sink = sink
-        self._progress = progress
-        self._text_of = text_of
-        self._cause_of_loss = cause_of_loss
-        self._first: bool | None = None
-        self._last = False
-        self._lost = ""
-        self.counted = False
-        self.errors: list[str] = []
-        self.lines = 0
-        self.bytes = 0
+    sink: BinaryIO
+    progress: Callable[[str], None]
+    text_of: Callable[[bytes], str | None]
+    cause_of_loss: str = ""
+    counted: bool = False
+    errors: list[str] = field(default_factory=list)
+    _lines: int = 0
+    _bytes: int = 0
+    _first: bool | None = None
+    _last: bool = False
+    _lost: str = ""
 
     @property
     def missing(self) -> list[str]:
@@ -60,7 +55,7 @@ class Recording:
 
     def tee(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the lines unchanged. The compressed stream is finished even if the reader stops early."""
-        with ZstdFile(self._sink, "wb") as writer:
+        with ZstdFile(self.sink, "wb") as writer:
             for line in lines:
                 writer.write(line)
                 self._inspect(line)
@@ -69,8 +64,8 @@ class Recording:
     def _inspect(self, line: bytes) -> None:
         if line.startswith(COUNT_LINE.encode()):
             self._compare(line.decode("utf-8", "replace"))
-        self.lines += 1
-        self.bytes += len(line)
+        self._lines += 1
+        self._bytes += len(line)
         if self._first is None:
             self._first = line.startswith(FIRST_LINE.encode())
         # The last output of a rank may have no newline: the launcher's own line then stands behind it.
@@ -78,13 +73,13 @@ class Recording:
             self._last = self._last or line.startswith(LAST_LINE.encode())
             text = line[at:].decode("utf-8", "replace").rstrip()
             if found := _MEASURING.match(text):
-                self._progress(found[1])
+                self.progress(found[1])
             if found := _ERROR.match(text):
                 self.errors.append(found[1])
-        elif shown := self._text_of(line):
-            self._progress(shown)
-        elif self.lines % _PROGRESS_LINES == 0:
-            self._progress(f"{self.lines} lines, {self.bytes / 1e6:.0f} MB of log so far")
+        elif shown := self.text_of(line):
+            self.progress(shown)
+        elif self._lines % _PROGRESS_LINES == 0:
+            self.progress(f"{self._lines} lines, {self._bytes / 1e6:.0f} MB of log so far")
 
     def _compare(self, line: str) -> None:
         """Compare the launcher's own count with the lines before this one."""
@@ -94,10 +89,10 @@ class Recording:
         self.counted = True
         lines, size = int(found[1]), int(found[2])
         # More bytes than written are not a loss: a kubelet may stamp the parts of a very long line.
-        if self.lines != lines or self.bytes < size:
+        if self._lines != lines or self._bytes < size:
             self._lost = (
-                f"the launcher wrote {lines} lines ({size} bytes), {self.lines} lines ({self.bytes} bytes) "
-                f"were read{self._cause_of_loss}"
+                f"the launcher wrote {lines} lines ({size} bytes), {self._lines} lines ({self._bytes} bytes) "
+                f"were read{self.cause_of_loss}"
             )
 
 
@@ -224,7 +219,6 @@ class Collector(ABC, Generic[Log, V]):
         return self.judge(log, self.job.outcome())
 
     def _measure(self, uid: str) -> V:
-        """Wait for the log, follow it to the end, and judge it."""
         try:
             log = self.job.log()
         except JobNeverStarted as never:

@@ -39,7 +39,6 @@ def incomplete(context: Context) -> Check | None:
 
 
 def _hosts(context: Context) -> dict[int, str]:
-    """The host of each rank."""
     return {r.rank: short(r.host) for r in context.listed}
 
 

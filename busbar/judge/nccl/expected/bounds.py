@@ -190,8 +190,7 @@ def published_results() -> tuple[PublishedResult, ...]:
     )
 
 
-CLASSES = (2, 3, 9)
-"""The smallest number of domains in the size classes 1, 2 and 3; one domain is class 0."""
+CLASSES = (2, 3, 9)  # the fewest domains of the size classes 1, 2 and 3; one domain is class 0
 
 
 def size_class(domains: int) -> int:
@@ -305,8 +304,8 @@ AGREEMENT = 0.1
 # GB/s (B200, ring, 46 hosts). It bounds `low` where the evidence is one source, or has other rails.
 UNTUNED = 0.75
 
+# how close a public result is: same board and rails, same board and line rate
 Evidence = Literal["same system", "same class", "none"]
-"""Closeness of a public result: same board and rails, same board and line rate, or none."""
 
 NO_SYSTEM = "no system like this is in the table of public results"
 
@@ -316,8 +315,7 @@ class Bounds:
     """Bandwidths in GB/s; None if unknown. `plateau_bytes`: smaller messages do not reach them.
 
     Where there is an expectation, 0 < low <= floor <= expected <= ceiling, and floor < expected for a
-    tolerance above 0. Between `low` and `floor` a system may be healthy but not tuned. `healthy`: the lowest
-    public result of its kind.
+    tolerance above 0. Between `low` and `floor` a system may be healthy but not tuned.
     """
 
     expected: float | None
@@ -326,10 +324,8 @@ class Bounds:
     plateau_bytes: int
     reasoning: tuple[str, ...]
     low: float | None = None
-    healthy: float | None = None
     evidence: Evidence = "none"
-    basis: str = ""
-    """The only basis of the expected value, if it is one published run or a formula; else empty."""
+    basis: str = ""  # all that the expected value rests on, if that is one published run or a formula
 
 
 def bounds(system: System, collective: str, algorithm: str, tolerance: float = STANDARD_TOLERANCE) -> Bounds:
@@ -365,7 +361,7 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
         said = (*said, f"a healthy system that nobody tuned may reach less, down to {gbps(low)}")
     if found.ceiling is not None:
         said = (*said, f"ceiling {gbps(found.ceiling)}: above it the number is not credible")
-    return Bounds(expected, floor, found.ceiling, plateau, said, low, healthy, told.evidence, told.basis)
+    return Bounds(expected, floor, found.ceiling, plateau, said, low, told.evidence, told.basis)
 
 
 def _smaller(system: System, collective: str, algorithm: str) -> list[System]:

@@ -15,8 +15,7 @@ from busbar.models import StrictModel
 
 FROM_PROFILE = (
     "gpu", "gpus_per_node", "rails", "rate_gbps", "transport", "algorithm", "nvlink_gbps", "nodes_per_domain",
-    "topology_file", "require_plugin", "min_nccl", "net_devices",
-    "networks", "fabric",
+    "topology_file", "require_plugin", "min_nccl", "net_devices", "networks", "fabric",
 )  # fmt: skip
 
 

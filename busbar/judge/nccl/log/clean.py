@@ -173,9 +173,9 @@ LEADERS = [
 ANY_LEADER = re.compile("|".join(leader.pattern for leader in LEADERS))
 
 
-# nccl [1,0]<stdout>:text            k9s: the container's name before a tag
 # text,2026-11-25T10:00:00.000+0000,gpu-1        the next columns of an export
 COLUMNS = re.compile(r",\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^,\s\"]{0,40}(?:,[\w./\-]{0,80}){0,8}$")
+# nccl [1,0]<stdout>:text            k9s: the container's name before a tag
 CONTAINER = re.compile(r"[A-Za-z][\w./-]{0,200} +(?=\[[^\[\]\s<]{1,200}\](?:\[[^\[\]\s]{1,200}\])?<std)")
 MAX_DEPTH = 4  # collectors inside each other
 

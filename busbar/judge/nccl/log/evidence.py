@@ -487,10 +487,7 @@ FACTS = (
     # comm 0x.. rank 8 nranks 16 cudaDev 0 nvmlDev 0 busId 11000 - Destroy COMPLETE        also Init START
     _fact(r"\brank \d+", " nranks ", r"(\d{1,7}) ", _value("communicators")),
     # comm 0x.. rank 7 nRanks 8 nNodes 2 localRanks 4 localRank 3 MNNVL 0
-    _fact(
-        r"comm \S{1,40} rank (\d+)", " nRanks ",
-        r"(\d+) nNodes (\d+) localRanks (\d+)", _counts,
-    ),
+    _fact(r"comm \S{1,40} rank (\d+)", " nRanks ", r"(\d+) nNodes (\d+) localRanks (\d+)", _counts),
     _fact("comm .{1,200}", " MNNVL ", r"([01])\b", _value("mnnvl")),
     # Connected all rings, use ring PXN 0 GDR 1 | Connected all trees | Connected NVLS tree
     _fact("^", "Connected ", r"(all rings|all trees|NVLS tree)", _value("connected")),

@@ -293,7 +293,6 @@ class LogReader:
             self._held.clear()
 
     def _line(self, line: bytes, number: int) -> None:
-        """Take one line."""
         if b"x across cluster]" in line and (repeated := REPEATED.search(line)) is not None:
             self._lost(number, _text(line))
             line = line[: repeated.start()]
@@ -375,7 +374,6 @@ class LogReader:
         return line[: found.end()] + whole
 
     def _read(self, text: str, number: int) -> None:
-        """Take one line of a program."""
         before, self._before = self._before, text
         if text and before.endswith("Last error:"):  # PyTorch: in the next line, NCCL's last warning
             text = "NCCL WARN " + text.removeprefix(before.removesuffix("Last error:"))
@@ -421,7 +419,6 @@ class LogReader:
     def _message(
         self, evidence: Evidence, level: str, process: Process, body: str, line: int, text: str
     ) -> None:
-        """Take one message of PROCESS."""
         if (not body and level == "INFO") or level in ("TRACE", "CALL"):
             return  # what a trace shows is said by INFO and WARN
         if level == "WARN":
@@ -440,7 +437,6 @@ class LogReader:
         self._look(text, line, level)
 
     def _look(self, text: str, line: int, level: str | None = None) -> None:
-        """Show TEXT to the rules."""
         if text:
             stage, started = self.builder.stage, self.builder.started
             self._rules.look(text, line, level=level, started=started, stage=stage)

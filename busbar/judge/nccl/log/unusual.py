@@ -8,10 +8,8 @@ from typing import Literal
 
 from busbar.judge.nccl.log.records import LogLine
 
-Sort = Literal["error", "warn", "kernel", "other"]
-"""The source of an unusual line: NCCL as an error, NCCL as a warning, the kernel, or anybody else."""
-Decides = Literal["disturbed", "ended badly", "fault", ""]
-"""The meaning of an unusual line for the run: "" means nothing, so the line is a remark only."""
+Sort = Literal["error", "warn", "kernel", "other"]  # who prints it: NCCL (two levels), the kernel, others
+Decides = Literal["disturbed", "ended badly", "fault", ""]  # what it means for the run; "": a remark only
 
 
 @dataclass(slots=True)
@@ -22,8 +20,7 @@ class Unusual:
     decides: Decides
     first: LogLine
     count: int = 1
-    about_hardware: bool = True
-    """True if the line names a GPU, an HCA or their software; a host's name may do as well."""
+    about_hardware: bool = True  # it names a GPU, an HCA or their software; a host's name may do as well
 
 
 LEVELS: dict[str, Sort] = {"ERROR": "error", "WARN": "warn", "ATTN": "warn"}

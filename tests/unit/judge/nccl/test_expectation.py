@@ -61,8 +61,7 @@ def sane(found: Bounds) -> bool:
     """Whether the bounds can be met, or nothing is expected at all."""
     if found.expected is None or found.floor is None:
         return (found.expected, found.floor) == (None, None)
-    least = min(found.low or 0, found.healthy or 0)
-    return 0 < least <= found.floor < found.expected <= (found.ceiling or found.expected)
+    return 0 < (found.low or 0) <= found.floor < found.expected <= (found.ceiling or found.expected)
 
 
 @pytest.mark.parametrize("profile", profiles.names())
