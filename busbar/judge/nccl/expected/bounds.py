@@ -315,7 +315,8 @@ class Bounds:
     """Bandwidths in GB/s; None if unknown. `plateau_bytes`: smaller messages do not reach them.
 
     Where there is an expectation, 0 < low <= floor <= expected <= ceiling, and floor < expected for a
-    tolerance above 0. Between `low` and `floor` a system may be healthy but not tuned.
+    tolerance above 0. Between `low` and `floor` a system may be healthy but not tuned. `healthy`: the lowest
+    public result of its kind.
     """
 
     expected: float | None
@@ -324,6 +325,7 @@ class Bounds:
     plateau_bytes: int
     reasoning: tuple[str, ...]
     low: float | None = None
+    healthy: float | None = None
     evidence: Evidence = "none"
     basis: str = ""  # all that the expected value rests on, if that is one published run or a formula
 
@@ -361,7 +363,7 @@ def bounds(system: System, collective: str, algorithm: str, tolerance: float = S
         said = (*said, f"a healthy system that nobody tuned may reach less, down to {gbps(low)}")
     if found.ceiling is not None:
         said = (*said, f"ceiling {gbps(found.ceiling)}: above it the number is not credible")
-    return Bounds(expected, floor, found.ceiling, plateau, said, low, told.evidence, told.basis)
+    return Bounds(expected, floor, found.ceiling, plateau, said, low, healthy, told.evidence, told.basis)
 
 
 def _smaller(system: System, collective: str, algorithm: str) -> list[System]:
