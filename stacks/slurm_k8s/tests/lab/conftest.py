@@ -31,6 +31,8 @@ class Slurm:
         self.lab = lab
 
     def __call__(self, command: str) -> str:
+        # The pod moves when the node under it is drained.
+        self.lab.kubectl("rollout status -n slurm deploy/slurm-login-slinky --timeout=90s")
         words = f"exec -n slurm deploy/slurm-login-slinky -c login -- sh -c {shlex.quote(command)}"
         return self.lab.kubectl(words).strip()
 
