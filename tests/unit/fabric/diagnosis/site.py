@@ -70,7 +70,8 @@ class Site:
         return scope_of(self.inventory, "h100", nodes or usable, self.folder / "diagnosis", **more)
 
     def state(self, scope: Scope | None = None) -> State:
-        runner = InCluster(self.api, self.inventory, "h100", self.folder, self.clock, self.said.append)
+        about = (self.api, self.inventory, "h100", self.folder, self.clock, self.said.append)
+        runner = InCluster(*about, options=" --kubeconfig K")
         return Diagnosis(runner, scope or self.scope(), self.clock, self.said.append).run()
 
     def diagnose(self, scope: Scope | None = None) -> Findings:

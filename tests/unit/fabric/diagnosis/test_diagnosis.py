@@ -284,7 +284,9 @@ def test_an_interruption_keeps_what_is_known_and_the_same_command_continues(tmp_
 def test_a_job_that_cannot_be_removed_ends_the_diagnosis(tmp_path: Path) -> None:
     site = Site(tmp_path, groups=(2,))
     site.api.deletes = False
-    with pytest.raises(LeftBehind, match=r"Fix: busbar nccl clean diagnose-\w+ --namespace .* --kubeconfig "):
+    with pytest.raises(
+        LeftBehind, match=r"Fix: busbar nccl clean diagnose-\w+ --namespace \S+ --kubeconfig K$"
+    ):
         site.diagnose()
     kept = State.read(tmp_path / "diagnosis")
     assert kept is not None and kept.results and len(site.jobs) == 1
