@@ -17,6 +17,7 @@ from busbar.config import Cluster
 from busbar.config.cluster import Validation
 from busbar.config.stackfile import StackFile
 from busbar.exits import NoVerdict
+from busbar.fabric.commands.nccl import options_of
 from busbar.fabric.measure import CannotMeasure, LeftBehind, Plan, measure, plan_pool, read_facts
 from busbar.fabric.measure.run import find, remove
 from busbar.hosts.inventory import Inventory as HostInventory
@@ -77,8 +78,7 @@ class Running:
     @property
     def options(self) -> str:
         """Those of `busbar nccl clean` for the cluster."""
-        own = self.file.project / ".busbar" / self.file.stack / "kubeconfig"
-        return f" --kubeconfig {self.kubeconfig or own}"
+        return f" --kubeconfig {self.kubeconfig}" if self.kubeconfig else options_of(self.file)
 
     def good(self, pool: str) -> list[str]:
         """The workers of a pool that fail no row alone, of the stages of nodes, pairs and rails."""
