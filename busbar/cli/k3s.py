@@ -12,7 +12,7 @@ import busbar
 from busbar.capability import drain_hooks, node_states, notify
 from busbar.cli.ending import when_interrupted
 from busbar.cli.output import progress
-from busbar.cli.stackfile import SecretError, cluster_api, install_id, kubeconfig_of, login_of
+from busbar.cli.stackfile import SecretError, cluster_api, install_id, kubeconfig_of, login_of, owner_id
 from busbar.config import Cluster, Ssh, stackfile
 from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
@@ -43,11 +43,8 @@ def verify(path: Path) -> Verified:
     file, cluster = _read(path)
     known = [each for each in vars(operators).values() if isinstance(each, operators.Operator)]
     enabled = [each for each in known if getattr(cluster, each.config_key).enabled]
-    state = partial(_state_of, file, cluster, works=True)
-    login, known_id = login_of(file, cluster.ssh), install_id(file)
-    if known_id is None:
-        progress("warning: the state of the stack cannot be read: hosts of another cluster are not noticed")
-    found = asyncio.run(comparison.verify(cluster, login, enabled, state, known_id or ""))
+    login, state = login_of(file, cluster.ssh), partial(_state_of, file, cluster, works=True)
+    found = asyncio.run(comparison.verify(cluster, login, enabled, state, owner_id(file)))
     hosts = [(host.name, host.role) for host in Inventory.of(cluster).hosts]
     return Verified([*hosts, (comparison.CLUSTER, "")], found)
 

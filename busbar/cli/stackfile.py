@@ -191,6 +191,13 @@ def install_id(file: StackFile) -> str | None:
         return "" if NO_STACK.search(str(error)) else None
 
 
+def owner_id(file: StackFile) -> str:
+    """The install id for a comparison of owner marks; "" with a warning if it is unreadable."""
+    if (found := install_id(file)) is None:
+        progress("warning: the state of the stack cannot be read: hosts of another cluster are not noticed")
+    return found or ""
+
+
 def install_id_in(state: str) -> str:
     """The install id of the cluster in a state; "" if nothing is installed."""
     found = re.search(r"\bINSTALL_ID=([0-9a-f]{16})\b", state)

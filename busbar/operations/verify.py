@@ -185,12 +185,8 @@ async def verify(
 
         def values(host: Host) -> dict[str, str]:
             nfs = {"NFS": "true"} if host == inventory.nfs_server else {}
-            return {
-                "ROLE": host.role,
-                "INSTALL_ID": install_id,
-                **nfs,
-                **(dns if host.role in NODE_ROLES else {}),
-            }
+            of_role = {**nfs, **(dns if host.role in NODE_ROLES else {})}
+            return {"ROLE": host.role, "INSTALL_ID": install_id, **of_role}
 
         reading = asyncio.create_task(asyncio.to_thread(state))
         found = await verify_hosts(hosts, inventory.hosts, values)

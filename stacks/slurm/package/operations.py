@@ -14,7 +14,7 @@ from busbar.cli.before import end_preflight
 from busbar.cli.ending import when_interrupted
 from busbar.cli.engine import stop_on_sigterm
 from busbar.cli.output import progress
-from busbar.cli.stackfile import install_id, login_of
+from busbar.cli.stackfile import install_id, login_of, owner_id
 from busbar.config import Ssh, stackfile
 from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
@@ -69,7 +69,7 @@ ROLES = {"controller": "lb", "login": "lb", "compute": "worker"}
 def verify(path: Path) -> Verified:
     """Compare all hosts with what the last update applied, and list nodes that start no jobs."""
     slurm, file = config.read(path)
-    found = asyncio.run(drift.verify(slurm, login_of(file, slurm.ssh), install_id(file) or ""))
+    found = asyncio.run(drift.verify(slurm, login_of(file, slurm.ssh), owner_id(file)))
     roles = {slurm.hosts.controller.name: "controller"} | {host.name: "login" for host in slurm.hosts.login}
     rows = [(host.name, roles.get(host.name, "compute")) for host in hosts_of(slurm)]
     return Verified(rows, found)

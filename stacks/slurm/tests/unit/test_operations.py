@@ -325,3 +325,15 @@ def test_paths_are_measured_over_ssh_where_no_job_runs(site: Site) -> None:
     assert (done.exit_code, found["rows"], found["not_run"], len(found["paths"])) == (0, [], [], 40)
     asked = sorted(each["VERB"] for each in site.given)
     assert asked == ["connect", "look", "look", "loopback", "loopback", "serve"]
+
+
+def test_verify_warns_where_it_cannot_notice_hosts_of_another_cluster(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing_differs(slurm: object, login: object, install_id: str) -> list[Finding]:
+        return []
+
+    monkeypatch.setattr("stacks.slurm.package.verify.verify", nothing_differs)
+    monkeypatch.setattr("busbar.cli.stackfile.install_id", lambda _: None)
+    done = site("verify", "{}")
+    assert (done.exit_code, "hosts of another cluster are not noticed" in done.output) == (0, True)
