@@ -12,7 +12,7 @@ from busbar.hosts.inventory import Host
 
 SCRIPT = "nfs-server"
 # Includes up to 5 minutes for an apt that already runs (unattended-upgrades at the first boot).
-LIMIT_SECONDS = 900
+DEADLINE_SECONDS = 900
 
 
 class NfsServer(pulumi.ComponentResource):
@@ -64,14 +64,15 @@ class NfsServer(pulumi.ComponentResource):
             "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
             **more,
         }
-        removal = create_host_removal(on, SCRIPT, LIMIT_SECONDS, values, pulumi.ResourceOptions(parent=self))
+        own = pulumi.ResourceOptions(parent=self)
+        removal = create_host_removal(on, SCRIPT, DEADLINE_SECONDS, values, own)
         self.removals = [removal]
         self.steps = [
             create_host_command(
                 on.owner,
                 on,
                 SCRIPT,
-                LIMIT_SECONDS,
+                DEADLINE_SECONDS,
                 {"NODE_NAME": export.host.name, **values},
                 pulumi.ResourceOptions(parent=self, depends_on=[removal]),
                 payload={"exports": nfs.exports(export, workers), "nfs_conf": nfs.CONFIG},

@@ -59,7 +59,7 @@ class Run:
         return (self.record.pool, self.nodes, *(self.record.settings.get(key) for key in _KEY))
 
     def of(self, joined: Mapping[str, datetime]) -> frozenset[str]:
-        """Those of its Nodes that are the machines of now."""
+        """The Nodes of this run that are still the same machines."""
         return frozenset(node for node in self.nodes if node not in joined or joined[node] <= self.at)
 
     @property

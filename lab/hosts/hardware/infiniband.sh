@@ -39,7 +39,7 @@ while read -r hca rate state; do
   mkdir -p "$folder/ports/1/gids" "$folder/ports/1/pkeys"
   printf '0xffff\n' > "$folder/ports/1/pkeys/0"
   printf '0x0000\n' > "$folder/ports/1/pkeys/1"
-  # As in the device plugin of the lab. The link leads nowhere; its name is the PCI address.
+  # The device plugin of the lab has the same. The link leads nowhere; its name is the PCI address.
   ln -s "../../../devices/pci0000:00/$address" "$folder/device"
   printf 'MT4129\n' > "$folder/hca_type"
   printf '28.43.2566\n' > "$folder/fw_ver"

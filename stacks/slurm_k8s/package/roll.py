@@ -530,7 +530,7 @@ class Roll:
 
 
 def _same(key: str, *lines: str) -> bool:
-    """Whether lines of slurm.conf have the same value of a key, or none."""
+    """Return whether lines of slurm.conf all have the same value of a key, or all have none."""
     return len({str(re.findall(rf"\b{key}=(\S+)", line, re.IGNORECASE)) for line in lines}) == 1
 
 
