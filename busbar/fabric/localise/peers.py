@@ -12,7 +12,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from busbar.fabric.localise.groups import PAIRS, Group, Kind, Known, Stage
@@ -23,6 +23,8 @@ Part = TypeVar("Part", bound=Hashable)
 SOUGHT, SLOW = 0.9, 0.95
 # The ranks of fewer runs cannot differ enough. If the spread needs more runs, no part is judged.
 FEWEST_RUNS, MOST_RUNS = 7, 28
+# Fewer runs do not tell that the spread is too wide for any part to be judged.
+FEWEST_FOR_SPREAD = 2 * FEWEST_RUNS
 # GB/s. Results are printed in steps of 0.01.
 LEAST_BUSBW = 1.0
 RUNS_PER_RAIL = 2
@@ -106,6 +108,8 @@ class _Test(Generic[Part]):
     runs: tuple[Group, ...]
     share: float
     spread: float
+    # Number of the runs that have this spread.
+    measured: int
     lower: float = 0.0
     reached: float = 0.0
 
@@ -140,7 +144,10 @@ def _compare(
         if test.share < _limit(evidence, test.spread, len(test.runs)) and not (slow and len(tests) < 3):
             had = len(runs[test.part])
             more = 2 * had if len(test.runs) >= FEWEST_RUNS else FEWEST_RUNS
-            unclear[test.part] = 0 if _too_wide(test.spread) else max(0, min(more, MOST_RUNS - had))
+            # Few runs may spread widely by chance. More do not help where none gives a result.
+            enough = test.measured >= FEWEST_FOR_SPREAD or not any(left.values())
+            never = enough and _too_wide(test.spread)
+            unclear[test.part] = 0 if never else max(0, min(more, MOST_RUNS - had))
     level = {test.part: test.share for test in tests}
     return Peers(slow, unclear, level, next((test.spread for test in tests if test.spread < math.inf), 0.0))
 
@@ -153,10 +160,11 @@ def _tests(
     # Where most runs gave nothing, no part is slower than usual.
     usual = statistics.median(level.values() or [1.0]) or 1.0
     good = {part for part, share in level.items() if share >= SLOW * usual}
-    spread = _spread([share for group, share in left.items() if good.issuperset(parts[group])])
+    of_good = [share for group, share in left.items() if good.issuperset(parts[group])]
+    spread = _spread(of_good)
     found: list[_Test[Part]] = []
     for part, share in sorted(level.items(), key=lambda item: item[1]):
-        test = _Test(part, tuple(runs[part]), share / usual, spread)
+        test = _Test(part, tuple(runs[part]), share / usual, spread, len(of_good))
         if share < usual and len(found) < COMPARED and evidence.chance < math.inf:
             others = {group: other for group, other in left.items() if part not in parts[group]}
             good = _good(_levels(others, parts), evidence.healthy)
@@ -170,10 +178,13 @@ def _tests(
             mine, reached = [left[group] for group in with_good], statistics.median(theirs or [0.0])
             if mine and reached:
                 own = statistics.median(mine)
-                around = _spread([*(share - own + reached for share in mine), *theirs])
-                test = _Test(part, tuple(with_good), own / reached, around, _lower(mine, theirs), reached)
+                around = [*(share - own + reached for share in mine), *theirs]
+                lower = _lower(mine, theirs)
+                test = _Test(
+                    part, tuple(with_good), own / reached, _spread(around), len(around), lower, reached
+                )
             else:
-                test = _Test(part, (), share / usual, spread)
+                test = replace(test, runs=())
         found.append(test)
     return found
 

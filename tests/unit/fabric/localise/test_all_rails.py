@@ -14,9 +14,9 @@ from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, Fabric, Luck, exa
 TRIALS = 100
 
 
-def rails_known(fabric: Fabric, luck: Luck = exactly, seed: int = 0) -> Known:
+def rails_known(fabric: Fabric, luck: Luck = exactly, seed: int = 0, rails: int = RAILS) -> Known:
     known = Known({}, EXPECTED)
-    while groups := plan_rails(fabric.names, fabric.places, known, rails=RAILS, seed=seed):
+    while groups := plan_rails(fabric.names, fabric.places, known, rails=rails, seed=seed):
         known = Known({**known.results, **fabric.run(groups, luck)}, EXPECTED)
     return known
 
@@ -55,6 +55,18 @@ def test_a_slow_rail_is_named_and_nothing_else(sizes: tuple[int, ...], share: fl
     fabric = Fabric.of(*sizes)
     fabric.rails["su0-1", 5] = share
     assert slow_rails(rails_known(fabric)) == {("su0-1", 5)}
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_two_rails_of_few_nodes_run_until_they_are_told_apart_from_chance(nodes: int) -> None:
+    open_, missed, trials = 0, 0, 20
+    for trial in range(trials):
+        fabric, luck = Fabric.of(nodes), noise(f"{nodes} {trial}")
+        before, again = rails_of_all(rails_known(fabric, luck, trial, rails=2))
+        open_ += any(part in again.unclear or part not in again.level for part in before.unclear)
+        fabric.rails["su0-0", 1] = 0.9
+        missed += ("su0-0", 1) not in slow_rails(rails_known(fabric, luck, trial, rails=2))
+    assert (open_ <= 1, missed <= (1 if nodes > 2 else 4)) == (True, True), (open_, missed)
 
 
 def test_rails_that_two_partners_have_in_common_are_told_apart() -> None:
