@@ -58,8 +58,9 @@ def site(tmp_path: Path) -> Site:
 
 
 def test_the_newest_whole_copy_is_imported_and_the_next_update_goes_on(site: Site) -> None:
-    site.up(2)
-    site.up(2)
+    # An update without changes encrypts the secrets anew, which the next one begins with.
+    for _ in range(3):
+        site.up(2)
     assert len(site.copies) == 2, "an update without changes makes none"
     assert {path.stat().st_mode & 0o777 for path in site.copies} == {0o600}
     assert all("hidden" not in path.read_text() for path in site.copies)

@@ -62,7 +62,7 @@ class Header(StrictModel):
     """Identifies the folder of the project on that machine."""
     resources: int
     sha256: str
-    """The digest of the resources, so that two copies of one state agree."""
+    """The digest of which resources there are and when each was changed: two copies of one state agree."""
     rotations: tuple[int, int]
 
     @property
@@ -113,7 +113,9 @@ def _resources(export: str) -> list[Any]:
 
 
 def _digest(export: str) -> str:
-    return digest(_resources(export))
+    """Of what an update without changes leaves: it orders the resources, and encrypts secrets, anew."""
+    resources = _resources(export)
+    return digest(sorted(f"{each['urn']} {each.get('id')} {each.get('modified')}" for each in resources))
 
 
 def header_of(export: str, target: Target, author: str, former: Sequence[Header] = ()) -> Header:
