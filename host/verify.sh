@@ -3,8 +3,9 @@
 #
 # Values: NODE_NAME, ROLE (lb, server, worker, nfs, units), NFS (true: also the NFS server), UNITS (of the role units),
 #   DNS_SERVER, DNS_NAME (a server or worker asks CoreDNS for this name), INSTALL_ID (of the cluster, if it is known).
-# Facts: {"node","epoch","drift":[TEXT...],"others":[OWNER...],"dns"}; epoch: this host's clock; others: what other clusters have
-#   installed here; dns: why CoreDNS does not answer, or empty.
+# Facts: {"node","epoch","drift":[TEXT...],"missing","stopped":[UNIT...],"others":[OWNER...],"dns"}; epoch: this host's clock;
+#   missing: the role is not installed; others: what other clusters have installed here; dns: why CoreDNS does not answer,
+#   or empty.
 # By hand: sudo ROLE=worker bash host/verify.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner nfs-lib
 
@@ -14,14 +15,14 @@ TEMPORARY='90-busbar-*.conf'
 
 main() {
   begin
-  DRIFT="" OTHERS=""
+  DRIFT="" OTHERS="" STOPPED="" MISSING=false
   : "${ROLE:=worker}"
   [[ $ROLE == nfs ]] || verify_part
   if [[ ${NFS:-} == true ]]; then
     ROLE=nfs STATE_DIR=$NFS_STATE_DIR verify_part
   fi
-  printf '{"node":%s,"epoch":%s,"drift":[%s],"others":[%s],"dns":%s}\n' "$(json "$NODE_NAME")" "$(date +%s)" "$DRIFT" "$OTHERS" \
-    "$(json "$([[ -z ${DNS_SERVER:-} || ! -s $STATE_DIR/owner ]] || dns_error)")"
+  printf '{"node":%s,"epoch":%s,"drift":[%s],"missing":%s,"stopped":[%s],"others":[%s],"dns":%s}\n' "$(json "$NODE_NAME")" \
+    "$(date +%s)" "$DRIFT" "$MISSING" "$STOPPED" "$OTHERS" "$(json "$([[ -z ${DNS_SERVER:-} || ! -s $STATE_DIR/owner ]] || dns_error)")"
 }
 
 # dns_error: asks for the A record of DNS_NAME by TCP, as no host needs to have a program for it (RFC 1035, section 4).
@@ -47,6 +48,7 @@ drift() {
 
 verify_part() {
   if [[ ! -s $STATE_DIR/owner ]]; then
+    [[ $ROLE == nfs ]] || MISSING=true
     drift "nothing of busbar is installed ($STATE_DIR/owner is missing)"
   elif [[ -n ${INSTALL_ID:-} && -n $(owner_field install_id) && $(owner_field install_id) != "$INSTALL_ID" ]]; then
     OTHERS+="${OTHERS:+,}$(json "$(owner_field owner)")"
@@ -76,7 +78,10 @@ verify_units() {
   esac
   ! grep -qs /etc/keepalived/ "$STATE_DIR/applied.sha256" || units+=(keepalived)
   for unit in "${units[@]}"; do
-    systemctl is-active --quiet "$unit" || drift "$unit is not running ($(systemctl is-active "$unit" || true))"
+    if ! systemctl is-active --quiet "$unit"; then
+      STOPPED+="${STOPPED:+,}$(json "$unit")"
+      drift "$unit is not running ($(systemctl is-active "$unit" || true))"
+    fi
     systemctl is-enabled --quiet "$unit" || drift "$unit does not start at boot"
   done
 }

@@ -48,9 +48,6 @@ _DNS_FIX = (
     "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide: one must be Ready, and this host must "
     "reach its Node (VXLAN: UDP port 8472)"
 )
-# host/verify.sh on a host that nothing was installed on, or that was installed anew.
-_BARE = "nothing of busbar is installed"
-_STOPPED = (_BARE, "k3s is not running")
 # Taints that keep pods away, and the prefix of those that Kubernetes sets by itself.
 _BLOCKING = ("NoSchedule", "NoExecute")
 _KUBERNETES = "node.kubernetes.io/"
@@ -189,13 +186,12 @@ async def verify(
             return {"ROLE": host.role, "INSTALL_ID": install_id, **of_role}
 
         reading = asyncio.create_task(asyncio.to_thread(state))
-        found = await verify_hosts(hosts, inventory.hosts, values)
+        found, facts = await verify_hosts(hosts, inventory.hosts, values)
     try:
         return [*found, *compare(inventory, await reading, operators)]
     except UnknownState as error:
         what, fix = f"Nodes and Helm releases cannot be read: {error.what}", error.fix
-        bare = {each.host for each in found if each.what.startswith(_BARE)}
-        if bare.issuperset(server.name for server in inventory.servers):
+        if all(facts.get(server.name, {}).get("missing") for server in inventory.servers):
             what = "no server has K3s, so the cluster is gone with its Helm releases"
             when = "when its hosts are installed, which ends with the charts that are missing"
             fix = Fix(when, ("up", STACK, "--converge", CLUSTER))
@@ -204,37 +200,41 @@ async def verify(
 
 async def verify_hosts(
     hosts: Hosts, listed: Sequence[Host], values: Callable[[Host], Mapping[str, str]]
-) -> list[Finding]:
-    """The differences on each host, by host/verify.sh with these values, and hosts that do not respond."""
+) -> tuple[list[Finding], dict[str, Mapping[str, Any]]]:
+    """The differences on each host, by host/verify.sh with these values, and hosts that do not respond.
+
+    Beside them the facts of that script, by host, of those that respond.
+    """
+    facts: dict[str, Mapping[str, Any]] = {}
 
     async def ask(host: Host) -> list[Finding]:
         try:
-            facts = await hosts.run(host, "verify", values(host), seconds=SCRIPT_SECONDS)
+            told = facts[host.name] = await hosts.run(host, "verify", values(host), seconds=SCRIPT_SECONDS)
         except (ScriptError, UnreachableError) as error:
             return [replace(error.finding, kind="unknown")]
-        wrong = clock_error(float(facts["epoch"]), (hosts.connected[host.name], time.time()))
-        of_site = ((wrong, CLOCK_FIX), (str(facts["dns"]), _DNS_FIX))
+        wrong = clock_error(float(told["epoch"]), (hosts.connected[host.name], time.time()))
+        of_site = ((wrong, CLOCK_FIX), (str(told["dns"]), _DNS_FIX))
         site = [Finding((host.name,), what, fix, kind="site") for what, fix in of_site if what]
-        others = [of_another_cluster(host.name, str(each), "foreign") for each in facts["others"]]
-        return [*others, *(drift(host.name, str(what)) for what in facts["drift"]), *site]
+        others = [of_another_cluster(host.name, str(each), "foreign") for each in told["others"]]
+        return [*others, *(drift(host.name, str(what)) for what in told["drift"]), *site]
 
     found: list[Finding] = []
     for answer in await on_each(listed, ask, at_once=CONCURRENT):
         assert not isinstance(answer, str), answer  # `ask` makes a finding of each error
         found += answer
-    return found
+    return found, facts
 
 
 def running(login: Login, servers: Sequence[Host]) -> list[str]:
     """The names of the servers on which K3s runs; those that do not respond are left out."""
 
-    async def ask() -> list[Finding]:
+    async def ask() -> dict[str, Mapping[str, Any]]:
         async with Hosts.open(login) as hosts:
-            return await verify_hosts(hosts, servers, lambda _: {"ROLE": "units", "UNITS": "k3s"})
+            return (await verify_hosts(hosts, servers, lambda _: {"ROLE": "units", "UNITS": "k3s"}))[1]
 
-    found = asyncio.run(ask())
-    stopped = {each.host for each in found if each.kind == "unknown" or each.what.startswith(_STOPPED)}
-    return [server.name for server in servers if server.name not in stopped]
+    told = asyncio.run(ask())
+    stopped = {name for name, facts in told.items() if facts["missing"] or "k3s" in facts["stopped"]}
+    return [server.name for server in servers if server.name in told.keys() - stopped]
 
 
 def compare(inventory: Inventory, state: ClusterState, operators: Sequence[Operator]) -> list[Finding]:

@@ -56,7 +56,7 @@ async def verify(slurm: Slurm, login: Login, install_id: str = "") -> list[Findi
     """
     controller, *_ = listed = hosts_of(slurm)
     async with Hosts.open(login) as hosts:
-        found = await verify_hosts(
+        found, _ = await verify_hosts(
             hosts,
             listed,
             lambda host: {

@@ -347,7 +347,7 @@ def answered(
     commands: list[str],
     ahead: float = 0,
     dns: str = "",
-    bare: str = "",
+    missing: bool = False,
     other: str = "",
     **sections: Any,
 ) -> list[Finding]:
@@ -355,8 +355,9 @@ def answered(
     content = refusing(site(servers=1, workers={"h100": 1}, **sections))
 
     async def verified() -> list[Finding]:
-        drift, others = [bare] if bare else [], [other] if other else []
+        drift, others = ["x"] if missing else [], [other] if other else []
         facts = {"epoch": time.time() + ahead, "drift": drift, "dns": dns, "others": others}
+        facts |= {"missing": missing, "stopped": []}
         async with machine(printing(facts, commands)) as port:
             found = {"address": "127.0.0.1", "port": port, "host_key": public(HOST), "user": "root"}
             content["hosts"][role][0].update(found)
@@ -385,7 +386,7 @@ def test_a_host_with_pods_asks_coredns_and_is_named_if_it_gets_no_answer(role: s
 
 
 def test_a_cluster_whose_servers_were_installed_anew_is_gone_and_comes_back_by_two_commands() -> None:
-    found = answered("servers", [], bare="nothing of busbar is installed (busbar/owner is missing)")
+    found = answered("servers", [], missing=True)
     [gone] = [each for each in found if each.host == CLUSTER]
     assert gone.what == "no server has K3s, so the cluster is gone with its Helm releases"
     first, *_, last = Verified([], found).fixes()
@@ -498,7 +499,8 @@ def drift_of(root: Path, *args: str, **values: str) -> list[str]:
 def test_a_host_as_applied_has_no_drift(worker: Path) -> None:
     facts = reported(worker)
     assert abs(facts.pop("epoch") - time.time()) < 60, "the clock of the host"
-    assert facts == {"node": "worker-1", "drift": [], "dns": "", "others": []}
+    none: dict[str, Any] = {"drift": [], "missing": False, "stopped": [], "others": [], "dns": ""}
+    assert facts == {"node": "worker-1", **none}
 
 
 ADDED = ("k3s/config.yaml.d/labels.yaml", "k3s/registries.yaml")
@@ -545,7 +547,9 @@ def test_a_server_whose_member_was_removed_is_named_before_its_node_is_not_ready
 
 @pytest.mark.parametrize(("role", "unit"), [("lb", "haproxy"), ("server", "k3s"), ("worker", "k3s-agent")])
 def test_a_stopped_unit_is_named(worker: Path, role: str, unit: str) -> None:
-    assert f"{unit} is not running (inactive)" in drift_of(worker, role, unit)
+    found = reported(worker, role, unit)
+    assert f"{unit} is not running (inactive)" in found["drift"]
+    assert found["stopped"] == [unit]
 
 
 def test_a_stopped_keepalived_is_named_where_the_last_update_has_configured_it(worker: Path) -> None:
@@ -583,8 +587,11 @@ def test_changed_exports_and_a_stopped_nfs_server_are_named(nfs_host: Path) -> N
 
 def test_an_nfs_server_that_is_gone_is_named_beside_a_load_balancer_as_applied(nfs_host: Path) -> None:
     (nfs_host / "nfs/owner").unlink()
-    gone = "nothing of busbar is installed (nfs/owner is missing)"
-    assert drift_of(nfs_host, "lb", NFS="true") == [gone]
+    found = reported(nfs_host, "lb", NFS="true")
+    assert "nfs/owner is missing" in " ".join(found["drift"])
+    assert not found["missing"], "the load balancer is installed"
+    (nfs_host / "busbar/owner").unlink()
+    assert reported(nfs_host, "lb", NFS="true")["missing"]
 
 
 def test_facts_of_any_size_are_read() -> None:
@@ -613,16 +620,16 @@ def test_a_host_of_another_cluster_is_named_instead_of_what_that_one_has_applied
 
 
 @pytest.mark.parametrize(
-    ("drift", "names"),
-    [
-        (["k3s does not start at boot", "x was changed"], ["server-1"]),
-        (["k3s is not running (activating)"], []),
-        (["nothing of busbar is installed (x)"], []),
-    ],
+    ("missing", "stopped", "names"),
+    [(False, ["keepalived"], ["server-1"]), (False, ["k3s"], []), (True, [], [])],
 )
-def test_servers_on_which_k3s_runs_are_known_without_the_api(drift: list[str], names: list[str]) -> None:
+def test_servers_on_which_k3s_runs_are_known_without_the_api(
+    missing: bool, stopped: list[str], names: list[str]
+) -> None:
+    facts = {"epoch": 0, "drift": ["x"], "missing": missing, "stopped": stopped, "dns": "", "others": []}
+
     async def asked() -> list[str]:
-        async with machine(printing({"epoch": 0, "drift": drift, "dns": "", "others": []}, [])) as port:
+        async with machine(printing(facts, [])) as port:
             servers = [at(port, "server-1", "server"), at(1, "server-2", "server")]
             return await asyncio.to_thread(running, login(), servers)
 
