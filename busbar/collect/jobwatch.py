@@ -226,7 +226,8 @@ class JobWatch(Watch):
             if not any(issue.reason == "Unschedulable" for issue in issues):
                 raise
             raise _Unschedulable([*never.reasons, *self._holders(job)]) from None
-        if any(map(_worker_has_ended, pods)):
+        # A worker that has ended is not created again: the launcher would wait until the deadline.
+        if any(is_worker(pod) and phase(pod) in ENDED for pod in pods):
             raise JobNeverStarted(["the job's pods cannot start", *self.findings(pods)])
         if not pods:
             # A job that fails validation gets no pods, no condition and one event.
@@ -242,11 +243,6 @@ def _role(pod: JsonObject) -> str:
 def is_worker(pod: JsonObject) -> bool:
     """Return whether a pod of an MPIJob is one of its workers."""
     return _role(pod) == "worker"
-
-
-def _worker_has_ended(pod: JsonObject) -> bool:
-    """A worker that has ended is not created again: the launcher would wait for it until the deadline."""
-    return is_worker(pod) and phase(pod) in ENDED
 
 
 def _is_suspended(job: JsonObject) -> bool:

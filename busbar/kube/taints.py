@@ -50,8 +50,11 @@ def apply(
     TimedOut.
     """
     deadline = Deadline(clock, SECONDS)
-    # Somebody else may change an object at the same time.
-    write = partial(wait_until, deadline=deadline, poll_seconds=1, retry_on=_may_pass)
+
+    def may_pass(error: ApiError) -> bool:
+        return error.transient or error.conflict  # somebody else may change an object at the same time
+
+    write = partial(wait_until, deadline=deadline, poll_seconds=1, retry_on=may_pass)
     # K3s writes names of Nodes in lower case.
     wanted = {name.lower(): [*spec.labels.get(name, ()), *texts] for name, texts in spec.taints.items()}
     reasons = {name.lower(): reason for name, reason in spec.quarantine.items()}
@@ -134,10 +137,6 @@ def _is_noted(node: Node, reason: str, *, cordon: bool) -> bool:
         return not (note or reason)
     is_held = QUARANTINE in node.cordons or node.cordoned_by_others
     return note.why == reason and (is_held if cordon else not note.cordoned)
-
-
-def _may_pass(error: ApiError) -> bool:
-    return error.transient or error.conflict
 
 
 def _read_record(api: Api) -> str:

@@ -204,18 +204,12 @@ async def query_all(login: Login, hosts: Sequence[Host], ask: Ask) -> Answers:
         return {host.name: Finding((host.name,), f"bastion: {error.what}", error.fix) for host in hosts}
     except TimeoutError:
         pass  # Hosts without an answer get the finding below.
+    fix = "check the host and the network to it; with very many hosts, run preflight from a faster machine"
     for host in hosts:
-        answers.setdefault(host.name, _no_answer(host, deadline))
+        what = f"no answer from {host.user}@{host.address}:{host.port} within {deadline} s"
+        answers.setdefault(host.name, Finding((host.name,), what, fix))
     return answers
 
 
 def _is_reached(answer: Answer | Finding) -> bool:
     return isinstance(answer, Answer) or not answer.unreachable
-
-
-def _no_answer(host: Host, deadline: int) -> Finding:
-    return Finding(
-        (host.name,),
-        f"no answer from {host.user}@{host.address}:{host.port} within {deadline} s",
-        "check the host and the network to it; with very many hosts, run preflight from a faster machine",
-    )
