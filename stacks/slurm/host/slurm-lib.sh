@@ -97,9 +97,13 @@ remember_user() {
 
 # remove_packages: those that came with busbar, the configuration too, and the user that they made.
 remove_packages() {
-  local added=() others
+  local added=() planned others
   [[ ! -s $STATE_DIR/packages.added ]] || mapfile -t added <"$STATE_DIR/packages.added"
-  others=$(apt-get -s purge "${added[@]}" 2>/dev/null | sed -n 's/^\(Purg\|Remv\) \([^ :]*\).*/\2/p' | grep -vxFf "$STATE_DIR/packages.added" | paste -sd ' ' - || true)
+  if ! planned=$(apt-get -s purge "${added[@]}" 2>&1); then
+    note "${added[*]} stay, stopped and disabled: apt-get does not tell what would go with them: $(tail -n 1 <<<"$planned")"
+    return
+  fi
+  others=$(sed -n 's/^\(Purg\|Remv\) \([^ :]*\).*/\2/p' <<<"$planned" | grep -vxFf "$STATE_DIR/packages.added" | paste -sd ' ' - || true)
   if [[ -n $others ]]; then
     note "packages that others have installed need some of ${added[*]}, and all of these stay, stopped and disabled: $others"
   elif ((${#added[@]} > 0)); then

@@ -24,6 +24,7 @@ more-apt-get() {
   if [[ $* == "-s purge "* ]]; then
     printf 'Purg %s [1]\n' "${@:3}"
     state dependents
+    [[ $(state dependents) != E:* ]] || return 100
     return
   elif [[ $* == *" purge "* ]]; then
     record apt-get "${@:10}"

@@ -627,7 +627,10 @@ def test_a_mysql_that_was_there_before_is_not_removed(host: Host) -> None:
     assert (host.root / "state/version.mysql-server").exists()
 
 
-@pytest.mark.parametrize(("keep", "dependents"), [("true", ""), ("false", ""), ("false", "Remv wiki [1.0]")])
+@pytest.mark.parametrize(
+    ("keep", "dependents"),
+    [("true", ""), ("false", ""), ("false", "Remv wiki [1.0]"), ("false", "E: Unmet dependencies")],
+)
 def test_what_others_have_added_to_mariadb_and_installed_outlives_the_controller(
     host: Host, keep: str, dependents: str
 ) -> None:
