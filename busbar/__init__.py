@@ -4,4 +4,4 @@ Pure Python without pulumi: configuration, inventory, versions, the contract of 
 the reader of nccl-tests logs. The Pulumi program around it is `__main__.py` and `components/`.
 """
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = (ROOT / "requirements.txt").read_text()
 
@@ -46,6 +48,12 @@ def test_the_notes_are_the_section_of_the_version_and_a_version_without_one_is_r
     assert release.notes_of(changelog, "0.2.0") == "# busbar 0.2.0\n\nnew\n"
     with pytest.raises(SystemExit, match=r"no section 0\.2\. Fix"):
         release.notes_of(changelog, "0.2")
+
+
+def test_this_version_has_notes_and_is_the_wheel_that_the_docs_install(release: Any) -> None:
+    assert release.notes_of((ROOT / "CHANGELOG.md").read_text(), __version__)
+    wheels = re.findall(r"busbar_cluster-(.+?)-py3", (ROOT / "docs/sites.md").read_text())
+    assert {*wheels} - {"NEW"} == {__version__}
 
 
 def test_llms_txt_lists_every_page_and_nothing_else() -> None:
