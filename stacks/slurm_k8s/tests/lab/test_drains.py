@@ -61,6 +61,13 @@ def ended_well(slurm: Slurm, process: subprocess.Popen[str], job: str, reason: s
     until(lambda: slurm.has_ended_well(job), 60, "the job has completed")
 
 
+@pytest.fixture(autouse=True)
+def back_in_use(lab: Lab) -> Iterator[None]:
+    """A drill that fails leaves no node out for the next one."""
+    yield
+    lab.run(*BUSBAR, "uncordon", "dev", "worker-2")
+
+
 def test_busbar_drain(lab: Lab, slurm: Slurm) -> None:
     job = slurm.young_job(slurm.on()["worker-2"])
     with running(lab, *BUSBAR, "drain", "dev", "worker-2", "--reason", "fan 3") as drain:
