@@ -228,11 +228,13 @@ class LineRules:
         return any(holds(shape, [DIGIT.sub("0", part) for part in around]) for around in wanted)
 
     def look(
-        self, text: str, line: int, *, level: str | None = None, started: bool = True, stage: Stage = "before"
-    ) -> None:
+        self, text: str, line: int, *,
+        level: str | None = None, started: bool = True, stage: Stage = "before", behind: str = "",
+    ) -> None:  # fmt: skip
         """Count every known failure in one cleaned line, or keep the line if it is unusual.
 
         LEVEL is that of a message of NCCL. STARTED: a program of nccl-tests had printed something before it.
+        BEHIND: the text behind what may be a prefix.
         """
         if started and not self._started:
             self._started = True
@@ -245,6 +247,7 @@ class LineRules:
                 if len(hosts) < KEEP_HOSTS:
                     hosts.add(host_of(text))
         shown = table().shown(text, self.stated, started=started, stage=stage)
+        shown = shown or (table().shown(behind, self.stated, started=started, stage=stage) if behind else [])
         for rule in shown:
             first = LogLine.of(line, text, rule.name)
             found = self.known.setdefault(rule.name, KnownLine(rule, first))
@@ -252,7 +255,7 @@ class LineRules:
             if stage == "table" and found.among_rows is None:
                 found.among_rows = first
         if not shown:
-            self._look_unusual(text, line, level, stage, started)
+            self._look_unusual(behind if unusual.is_end(behind) else text, line, level, stage, started)
 
     def _look_unusual(self, text: str, line: int, level: str | None, stage: Stage, started: bool) -> None:
         """Keep TEXT if it is unusual, with what it says of the run."""

@@ -144,6 +144,13 @@ SHAPE = bytes.maketrans(b"123456789", b"000000000")
 CRI = re.compile(rb"\S{20,40} (stdout|stderr) ([PF]) ")
 # text [repeated 15x across cluster] (Ray deduplicates logs ..): Ray leaves out lines like this one
 REPEATED = re.compile(rb" \[repeated \d+x across cluster\].*")
+# nccl-1  | # nThread 1 ..         what a collector writes before each line, with other names and numbers;
+# mpi [1,0]<stdout>:# nThread 1 ..  a rank's label follows it, which the launcher's own lines do not have
+FIRST = re.compile(
+    r"(\S.{0,300}?)(?:\[[^\[\]\s<]{1,200}\](?:\[[^\[\]\s]{1,200}\])?<std\w{3,4}>:? ?|(?<=\s)\d{1,6}: )?"
+    r"# (?:nThread |nGpus|nccl-tests |Collective test )"
+)
+NAME = re.compile(r"[\w./+\-]+")
 FEWEST = 3  # bytes of a line that says anything
 SHORT = 7  # a text with fewer letters is neither a part of a table nor of a message
 MAX_KNOWN = 4096  # processes, and shapes of messages, that are remembered
@@ -235,6 +242,7 @@ class LogReader:
         self._parts: dict[bytes, bytes] = {}  # of lines of a CRI file, by stream
         self._last_line = b""
         self._raw = b""  # the line that is read
+        self._prefix: re.Pattern[str] | None = None  # of the program's lines, as its first one has it
         # of the processes that print while no other line stands between their messages
         self._processes: dict[tuple[bytes, bytes], tuple[Evidence, Process]] = {}
         self._before = ""  # the line before
@@ -439,7 +447,17 @@ class LogReader:
     def _look(self, text: str, line: int, level: str | None = None) -> None:
         if text:
             stage, started = self.builder.stage, self.builder.started
-            self._rules.look(text, line, level=level, started=started, stage=stage)
+            behind = self._behind_prefix() if level is None else ""
+            self._rules.look(text, line, level=level, started=started, stage=stage, behind=behind)
+
+    def _behind_prefix(self) -> str:
+        """What the line holds behind a prefix like that of the program's first line; "" without one."""
+        raw = _text(self._raw).strip()
+        if self._prefix is None and "# " in raw and (first := FIRST.match(raw)) is not None:
+            parts = (r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in NAME.split(first[1]))
+            self._prefix = re.compile(NAME.pattern.join(parts))
+        found = self._prefix.match(raw) if self._prefix is not None else None
+        return "".join((clean(raw[found.end() :]) or [""])[-1:]) if found is not None else ""
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""

@@ -10,7 +10,7 @@ import pytest
 
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.log.known import failures
-from tests.unit.judge.nccl.logs import WANT, Made
+from tests.unit.judge.nccl.logs import HEALTHY, WANT, Made
 from tests.unit.judge.nccl.made.log import Log
 from tests.unit.judge.nccl.made.spec import cases
 
@@ -212,6 +212,9 @@ PREFIXES: dict[str, Callable[[int], str]] = {
     "compose": lambda _: "worker-0  | ",
     "pdsh twice": lambda _: "10.0.0.7: 10.0.0.7: ",
     "srun": lambda n: f"{n}: ",
+    "torchrun": lambda _: "[default0]:",
+    "pdsh": lambda _: "worker-0: ",
+    "logcli": lambda n: f'2026-11-25T10:00:{n % 60:02d}Z {{app="nccl", pod="x7-{n}"}} ',
 }
 
 
@@ -222,6 +225,25 @@ def test_an_interrupted_row_is_put_together_behind_any_prefix(prefix: str) -> No
     wrapped = judge([PREFIXES[prefix](n) + line for n, line in enumerate(lines, 1)], WANT)
     assert wrapped.check("completeness").status == plain.check("completeness").status == "pass"
     assert wrapped.busbw_gbps == plain.busbw_gbps
+
+
+ENDS = ("bash: line 1:    41 Killed                  ./all_reduce_perf -b 8", "Exit code:    3", "Terminated",
+        "Connection to worker-1 closed by remote host.", "bash: line 1:    41 Trace trap   ./all_reduce_perf",
+        "./run.sh: line 4:   123 Aborted                 ./all_reduce_perf")  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_that_failed_does_not_pass_behind_any_prefix(prefix: str, end: str) -> None:
+    lines = [PREFIXES[prefix](n) + line for n, line in enumerate([*HEALTHY, end], 1)]
+    assert judge(lines[:-1], WANT).passed and not judge(lines, WANT).passed
+
+
+@pytest.mark.parametrize("label", ["[1,0]<stdout>:", "[prterun-l-19@1,0]<stdout>: ", "0: "])
+@pytest.mark.parametrize("end", [ENDS[0], *(f"[1,9]<stderr>:{end}" for end in ENDS[:3])])
+def test_a_launcher_prints_its_own_lines_without_the_label_of_a_rank(label: str, end: str) -> None:
+    lines = [f"nccl-launcher-x7k mpi {line}" for line in (*(label + line for line in HEALTHY), end)]
+    assert judge(lines[:-1], WANT).passed and not judge(lines, WANT).passed
 
 
 def case(name: str, *changes: tuple[str, str], add: str = "") -> list[str]:
