@@ -270,6 +270,13 @@ WORDS = {
     "[09677202c889:5283 :0:5704] Caught signal 7 (Bus error: nonexistent physical address)": "/dev/shm",
     f"GENOA-06:4:4 [0] NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856\n{CUDA}":
         "older than the GPU",
+    "srun: error: cannot find mpi plugin for mpi/pmix": "srun --mpi=list",
+    "srun: error: Couldn't load specified plugin name for mpi/pmix: Plugin init() failed": "PMIx",
+    'srun: error: "--mpi=pmix" -- long invalid MPI type, --mpi=list for types.': "srun --mpi=list",
+    "[mpiexec@a] match_arg (utils/args/args.c:163): unrecognized argument allow-run": "mpirun --version",
+    "processes to more cpus than are available in your allocation:": "--bind-to none",
+    "slurmstepd: error: mpi/pmix_v5: x: n4 [0]: x.c:408: Can't find address for host n5": "slurm.conf",
+    "[worker-0:00041] pml_ucx.c:178  Error: Failed to receive UCX worker address: Not found": "pml ob1",
 }  # fmt: skip
 
 
@@ -324,6 +331,23 @@ PUBLIC = {
     "NCCL WARN NET/OFI Only EFA provider is supported": "ofi-plugin-not-initialized",
     "gpu-a: Test CUDA failure common.cu:1030 'a text of a later CUDA'": "test-cuda-failure",
     "INTERNAL: ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU": "program-not-started",
+    "NCCL WARN NCCL library is too old. This application was compiled with 2.30": "program-not-started",
+    "Incompatible NCCL versions. nccl-tests was compiled with NCCL 2.28, but": "program-not-started",
+    "NCCL WARN Detected mixed local Net device counts across ranks (min 0, max 1). Set": "net-devices-uneven",
+    "NCCL WARN Detected mixed local CollNet device counts across ranks (min 0, max 1).": "net-devices-uneven",
+    "NCCL WARN P2P is disabled between NVLINK connected GPUs 2 and 3. This should not": "p2p-not-available",
+    "NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI": "duplicate-gpu",
+    "NCCL WARN CUDA Driver version found is 11040. Minimum requirement is 12000": "driver-too-old",
+    "NCCL WARN no device found matching ens9, verify NCCL_OOB_NET_IFNAME": "bootstrap-interface",
+    "NCCL WARN NET/Socket : No usable listening interface found": "bootstrap-interface",
+    "NCCL WARN User requested GIN but not all ranks support GIN": "device-api-not-available",
+    "NCCL WARN Communicator does not support symmetric memory!": "device-api-not-available",
+    "NCCL WARN No transport found for rank 3[5d000] -> rank 9[1b000]": "no-network",
+    "NCCL WARN NET/IB: Fatal error. Detected 2 failed devices out of 2 devices on the": "ib-port-lost",
+    "NCCL WARN NET/OFI CM: Unable to register memory. RC: -22, Error: Invalid": "memory-registration",
+    "NCCL WARN ibv_post_send() failed with error Cannot allocate memory, Bad WR 0x7": "verbs-call-failed",
+    "NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB": "qp-setup-timeout",
+    "NCCL WARN NET/IB : Remote RoCE device is incompatible with the local [0]mlx5_0": "qp-setup-timeout",
 }  # fmt: skip
 
 
