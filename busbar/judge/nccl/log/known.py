@@ -229,12 +229,13 @@ class LineRules:
 
     def look(
         self, text: str, line: int, *,
-        level: str | None = None, started: bool = True, stage: Stage = "before", behind: str = "",
+        level: str | None = None, started: bool = True, stage: Stage = "before",
+        behind: str = "", certain: bool = False,
     ) -> None:  # fmt: skip
         """Count every known failure in one cleaned line, or keep the line if it is unusual.
 
         LEVEL is that of a message of NCCL. STARTED: a program of nccl-tests had printed something before it.
-        BEHIND: the text behind what may be a prefix.
+        BEHIND: the text behind what may be, or is CERTAIN to be, a prefix.
         """
         if started and not self._started:
             self._started = True
@@ -255,7 +256,9 @@ class LineRules:
             if stage == "table" and found.among_rows is None:
                 found.among_rows = first
         if not shown:
-            self._look_unusual(behind if unusual.is_end(behind) else text, line, level, stage, started)
+            self._look_unusual(
+                behind if certain or unusual.is_end(behind) else text, line, level, stage, started
+            )
 
     def _look_unusual(self, text: str, line: int, level: str | None, stage: Stage, started: bool) -> None:
         """Keep TEXT if it is unusual, with what it says of the run."""

@@ -151,6 +151,7 @@ FIRST = re.compile(
     r"# (?:nThread |nGpus|nccl-tests |Collective test )"
 )
 NAME = re.compile(r"[\w./+\-]+")
+NUMBER = re.compile(r"\d+")
 FEWEST = 3  # bytes of a line that says anything
 SHORT = 7  # a text with fewer letters is neither a part of a table nor of a message
 MAX_KNOWN = 4096  # processes, and shapes of messages, that are remembered
@@ -243,6 +244,7 @@ class LogReader:
         self._last_line = b""
         self._raw = b""  # the line that is read
         self._prefix: re.Pattern[str] | None = None  # of the program's lines, as its first one has it
+        self._numbered = ""  # that one, with 0 as each of its numbers
         # of the processes that print while no other line stands between their messages
         self._processes: dict[tuple[bytes, bytes], tuple[Evidence, Process]] = {}
         self._before = ""  # the line before
@@ -447,17 +449,26 @@ class LogReader:
     def _look(self, text: str, line: int, level: str | None = None) -> None:
         if text:
             stage, started = self.builder.stage, self.builder.started
-            behind = self._behind_prefix() if level is None else ""
-            self._rules.look(text, line, level=level, started=started, stage=stage, behind=behind)
+            behind, certain = self._behind_prefix() if level is None else ("", False)
+            self._rules.look(
+                text, line, level=level, started=started, stage=stage, behind=behind, certain=certain
+            )
 
-    def _behind_prefix(self) -> str:
-        """What the line holds behind a prefix like that of the program's first line; "" without one."""
+    def _behind_prefix(self) -> tuple[str, bool]:
+        """What the line holds behind a prefix like that of the program's first line, "" without one.
+
+        It is certain to be a prefix if it differs in numbers only.
+        """
         raw = _text(self._raw).strip()
         if self._prefix is None and "# " in raw and (first := FIRST.match(raw)) is not None:
             parts = (r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in NAME.split(first[1]))
             self._prefix = re.compile(NAME.pattern.join(parts))
+            self._numbered = NUMBER.sub("0", first[1])
         found = self._prefix.match(raw) if self._prefix is not None else None
-        return "".join((clean(raw[found.end() :]) or [""])[-1:]) if found is not None else ""
+        if found is None:
+            return "", False
+        behind = "".join((clean(raw[found.end() :]) or [""])[-1:])
+        return behind, NUMBER.sub("0", found[0]) == self._numbered
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""

@@ -37,7 +37,7 @@ DRIVER = re.compile(
 HARDWARE = re.compile(
     r"(?i)\bgpus?\b(?!-)|nvml|nvidia|nvlink|nvswitch|fabric|peermem|infiniband|rdma|\bhcas?\b|mlx\d|bnxt|"
     r"\befa|\broce|\becc\b|imex|dcgm|cuda|uncorrectable|\bport\b(?! \d{2})|"
-    r"\bstate:|slowdown|throttl|\bbrake\b|\bcable|\blinks?\b"
+    r"\bstate:(?! +Terminated)|slowdown|throttl|\bbrake\b|\bcable|\blinks?\b"
 )
 # what a program says of itself: warnings, commands, settings, tries, and libraries that carry no data of NCCL
 OWN_TROUBLE = re.compile(

@@ -331,6 +331,8 @@ PUBLIC = {
     "NCCL WARN NET/OFI Only EFA provider is supported": "ofi-plugin-not-initialized",
     "gpu-a: Test CUDA failure common.cu:1030 'a text of a later CUDA'": "test-cuda-failure",
     "INTERNAL: ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU": "program-not-started",
+    "exec /usr/local/bin/all_reduce_perf: exec format error": "program-not-started",
+    "ERROR: Job failed: execution took longer than 20m0s seconds": "job-cancelled",
     "NCCL WARN NCCL library is too old. This application was compiled with 2.30": "program-not-started",
     "Incompatible NCCL versions. nccl-tests was compiled with NCCL 2.28, but": "program-not-started",
     "NCCL WARN Detected mixed local Net device counts across ranks (min 0, max 1). Set": "net-devices-uneven",

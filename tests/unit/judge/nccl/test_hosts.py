@@ -356,4 +356,6 @@ def test_a_fused_nic_has_as_many_members_as_rails_are_expected(made: list[str], 
     ],
 )
 def test_ranks_hosts_and_sizes_are_those_that_the_command_asked_for(command: str, code: str) -> None:
-    assert judge([command, *lines()], WANT).check("agreement").code == code
+    for before in ("", "nccl-1  | "):
+        log = [f"{before}{line}" for line in (command, *lines())]
+        assert judge(log, WANT).check("agreement").code == code

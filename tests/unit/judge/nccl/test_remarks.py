@@ -402,14 +402,21 @@ HARMLESS = [
     '[launcher:00010] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
     "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0: cannot "
     "open shared object file: No such file or directory (ignored)",
-    "XID errors: none", "ran: 12 errors: 0 skipped: 3", "Using error correction: enabled",
+    "State:          Terminated", "XID errors: none", "ran: 12 errors: 0 skipped: 3", "Using error correction: enabled",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("at", PLACES.values(), ids=PLACES)
 def test_what_only_resembles_an_end_or_an_error_changes_nothing(at: int) -> None:
     log = Made(hosts=["dead-node-0", "killed-worker-1"]).lines()
-    assert judge([*log[:at], *HARMLESS, *log[at:]], WANT).reasons == []
+    log = [*log[:at], *HARMLESS, *log[at:]]
+    for before in ("", "(Worker pid=71, ip=10.0.0.1) ", "nccl-x7k mpi "):
+        assert judge([before + line for line in log], WANT).reasons == []
+
+
+def test_a_number_of_the_prefix_is_no_counter_of_the_line() -> None:
+    log = [f"(rank=0) {line}" for line in [*HEALTHY, "GPU-a: HW Slowdown: Active"]]
+    assert judge(log[:-1], WANT).passed and not judge(log, WANT).passed
 
 
 RETRIED = st.sampled_from(
