@@ -164,8 +164,6 @@ LEADERS = [
     re.compile(rf"[\w.\-]+: (?=\s*(?:{PROGRAM}))"),
     # - # nThread ..                                 a list of Ansible
     re.compile(rf"- (?=\s*(?:['\"]|{PROGRAM}))"),
-    # 12<tab># nThread ..                            cat -n
-    re.compile(rf"\d{{1,9}}\t(?=\s*(?:{PROGRAM}))"),
     # > text                                         quoted in a mail or an issue
     re.compile(r">\s?(?=\s*(?:#|\d))"),
 ]

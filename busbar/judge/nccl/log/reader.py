@@ -462,7 +462,8 @@ class LogReader:
         raw = _text(self._raw).strip()
         if self._prefix is None and "# " in raw and (first := FIRST.match(raw)) is not None:
             parts = (r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in NAME.split(first[1]))
-            self._prefix = re.compile(NAME.pattern.join(parts))
+            # a record of JSON has an open quote there, and is read by itself
+            self._prefix = None if first[1].count('"') % 2 else re.compile(NAME.pattern.join(parts))
             self._numbered = NUMBER.sub("0", first[1])
         found = self._prefix.match(raw) if self._prefix is not None else None
         if found is None:

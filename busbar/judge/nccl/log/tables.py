@@ -292,12 +292,11 @@ class RunBuilder:
             self.foreign += 1
             return
         # "# Collective test starting: all_reduce_perf" is no command, whatever stands before it
-        command = p.COMMAND.search(text) if "_perf" in text and "# Coll" not in text else None
-        if command is not None and not text.startswith("#"):
-            asked = _asked(text, command)
+        if "_perf" in text and text[0] != "#" and "# Coll" not in text and (match := p.COMMAND.search(text)):
+            asked = _asked(text, match)
             # of several commands before one table it is not known which one printed it
             self._asked = asked if self._command is None or asked == self._asked else Asked()
-            self._command = command[1]
+            self._command = match[1]
         if text.startswith("#") or "# " in text:
             hash_at = text.find("#")
             if _is_prose(text[:hash_at]):
