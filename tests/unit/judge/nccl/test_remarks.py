@@ -402,7 +402,8 @@ HARMLESS = [
     '[launcher:00010] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
     "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0: cannot "
     "open shared object file: No such file or directory (ignored)",
-    "State:          Terminated", "XID errors: none", "ran: 12 errors: 0 skipped: 3", "Using error correction: enabled",
+    "State:          Terminated", "XID errors: none", "ran: 12 errors: 0 skipped: 3",
+    "Using error correction: enabled",
 ]  # fmt: skip
 
 
