@@ -19,7 +19,7 @@ from busbar.finding import STACK, Fix
 from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.gpus import HOSTNAME_LABEL
+from busbar.kube.gpus import HOSTNAME_LABEL, IDLE_LABEL, active_pods, requests
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, SILENT, Node
 from busbar.kube.objects import find
 from busbar.kube.pods import is_of_job, owners
@@ -344,7 +344,8 @@ def remove_stale_nodes(
 def leaving(api: Api, workers: Collection[str]) -> tuple[list[Node], Counter[str], set[str]]:
     """The Nodes of workers that left the configuration, the number of Nodes per machine, the silent Nodes.
 
-    Raises Failed for running ones with the data of a claim on their disks, and ApiError.
+    Raises Failed for running ones with the data of a claim on their disks or a job on their devices, and
+    ApiError.
     """
     found, silent, claims = nodes.read(api), nodes.silent(api), _local_claims(api)
     machines, stale = Counter(node.machine for node in found), [*stale_nodes(found, workers)]
@@ -354,6 +355,14 @@ def leaving(api: Api, workers: Collection[str]) -> tuple[list[Node], Counter[str
             f"claims have their data on the disks of hosts that are to be removed: {', '.join(held)}. Fix: "
             "copy what is needed, kubectl delete pvc and the pv that stays, retry; or list the hosts again"
         )
+    if jobs := [
+        f"{each['metadata']['namespace']}/{each['metadata']['name']} on {each['spec']['nodeName']}"
+        for each in (active_pods(api) if runs else ())
+        if each["spec"].get("nodeName") in runs and _is_lost(each) and requests(each["spec"])
+        if IDLE_LABEL not in (each["metadata"].get("labels") or {})
+    ]:
+        what = f"jobs run on hosts that are to be removed: {listed(jobs)}"
+        raise Failed(what, "wait for their end, or end them; or list the hosts again")
     return stale, machines, silent
 
 

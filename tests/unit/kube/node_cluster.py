@@ -42,12 +42,20 @@ def node(
     }
 
 
-def pod(name: str, on: str, owner: str = "ReplicaSet", phase: str = "Running") -> JsonObject:
+def pod(
+    name: str, on: str, owner: str = "ReplicaSet", phase: str = "Running", *, gpus: str = "0", label: str = ""
+) -> JsonObject:
     """A pod in the namespace default; `owner` is the kind of its controller, "" without one."""
     owners = [{"kind": owner}] if owner else []
+    containers = [{"resources": {"requests": {"nvidia.com/gpu": gpus} if gpus != "0" else {}}}]
     return {
-        "metadata": {"name": name, "namespace": "default", "ownerReferences": owners},
-        "spec": {"nodeName": on},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "ownerReferences": owners,
+            "labels": {label: "true"},
+        },
+        "spec": {"nodeName": on, "containers": containers},
         "status": {"phase": phase},
     }
 
@@ -81,8 +89,8 @@ class Nodes(Cluster):
     def list(self, path: str, **query: str) -> list[JsonObject]:
         self._fail()
         if path == "/api/v1/pods":
-            name = query["fieldSelector"].removeprefix("spec.nodeName=")
-            return [each for each in self.pods if each["spec"]["nodeName"] == name]
+            _, named, name = query["fieldSelector"].partition("spec.nodeName=")
+            return [each for each in self.pods if not named or each["spec"]["nodeName"] == name]
         if path == LEASES:
             return [self._lease(at.rpartition("/")[2]) for at in self.objects if at.startswith(NODES)]
         return [deepcopy(each) for at, each in self.objects.items() if at.rpartition("/")[0] == path]

@@ -10,6 +10,7 @@ from busbar.exits import Failed
 from busbar.kube import drain, nodes
 from busbar.kube.client import JsonObject
 from busbar.kube.drain import DRAIN_SECONDS, VOLUMES, Hooks, StaleNodesSpec, no_hooks
+from busbar.kube.gpus import IDLE_LABEL
 from busbar.kube.nodes import CORDONED, LEASES, NODES
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Cluster, unreachable
@@ -69,6 +70,23 @@ def test_a_worker_with_data_of_a_claim_on_its_disk_stays_until_the_claim_is_dele
     assert cluster.log == [], "nothing is drained"
     cluster.objects[f"{NODES}/w-1"]["status"]["conditions"][0]["status"] = "False"
     assert remove(cluster, "w-2") == ["w-1"], "nobody can save what is on a machine that is gone"
+
+
+def test_a_worker_stays_until_the_jobs_with_its_gpus_have_ended() -> None:
+    cluster = Nodes(*deepcopy([SERVER, W1, W2]))
+    cluster.pods = [
+        pod("llama", "w-1", "MPIJob", gpus="8"),
+        pod("bare", "w-1", "", gpus="1"),
+        pod("other", "w-2", "Job", gpus="8"),
+        pod("again", "w-1", gpus="8"),
+        pod("idle", "w-1", "MPIJob", gpus="8", label=IDLE_LABEL),
+    ]
+    text = r"jobs run on hosts .*: default/llama on w-1, default/bare on w-1\. Fix: wait for their end"
+    with pytest.raises(Failed, match=text):
+        remove(cluster, "w-2")
+    assert cluster.log == [], "nothing is drained"
+    del cluster.pods[:2]
+    assert remove(cluster, "w-2") == ["w-1"]
 
 
 def test_the_password_of_a_node_goes_with_it() -> None:
