@@ -78,7 +78,7 @@ k3s_ready_seconds() {
   printf '%s' "$(($1 + ${bytes:-0} / K3S_IMPORT_BYTES_PER_SECOND))"
 }
 
-# record_preexisting_files: files from before K3s (the site's drop-ins, its registries.yaml) survive its removal.
+# record_preexisting_files: files from before K3s (the site's drop-ins, its registries.yaml, its binary) survive its removal.
 record_preexisting_files() {
   local path
   [[ ! -e $STATE_DIR/preexisting ]] || return 0
@@ -86,7 +86,8 @@ record_preexisting_files() {
   for path in "${K3S_MADE[@]}"; do
     [[ -e $path ]] || printf '%s\n' "$path"
   done | write_file "$STATE_DIR/absent" 0600
-  [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -p "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
+  [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -a "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
+  [[ ! -e $K3S || -e $K3S_UNITS/$UNIT.service ]] || cp -a "$K3S" "$STATE_DIR/k3s.original"
   # Disks of the site below the folders of K3s: removal empties them and leaves them mounted.
   { mounts_below "$K3S_DATA_DIR"; mounts_below "$KUBELET_DIR"; } | write_file "$STATE_DIR/mounts" 0600
   files_below "$KUBELET_DIR" | write_file "$STATE_DIR/preexisting-kubelet" 0600
@@ -120,17 +121,16 @@ k3s_config() {
     echo yes | write_file "$STATE_DIR/registries.written" 0600
     payload registries | write_file "$K3S_CONFIG_DIR/registries.yaml" 0600
   elif [[ -s $STATE_DIR/registries.written ]]; then
-    k3s_restore_registries
+    restore_original "$K3S_CONFIG_DIR/registries.yaml"
     rm -f "$STATE_DIR/registries.written"
   fi
 }
 
-# k3s_restore_registries: as it was before busbar wrote it.
-k3s_restore_registries() {
-  local file=$K3S_CONFIG_DIR/registries.yaml
-  [[ -s $STATE_DIR/registries.written ]] || return 0
-  rm -f "$file"
-  [[ ! -e $STATE_DIR/registries.yaml.original ]] || cp -p "$STATE_DIR/registries.yaml.original" "$file"
+# restore_original FILE: as it was before busbar wrote it.
+restore_original() {
+  local original=$STATE_DIR/${1##*/}.original
+  rm -f "$1"
+  [[ ! -e $original && ! -L $original ]] || cp -a "$original" "$1"
 }
 
 # config_value KEY: its value in the config.yaml on stdin; of a list the items, one per line.

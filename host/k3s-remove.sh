@@ -15,9 +15,10 @@ k3s_uninstall() {
   rmdir --ignore-fail-on-non-empty "/etc/systemd/system/$UNIT.service.d" 2>/dev/null || true
   systemctl daemon-reload
   systemctl reset-failed "$UNIT" 2>/dev/null || true
-  rm -f "$K3S" /etc/sysctl.d/90-busbar-kubelet.conf
+  restore_original "$K3S"
+  rm -f /etc/sysctl.d/90-busbar-kubelet.conf
   rm -f "$K3S_CONFIG_DIR"/{config.yaml,auth-config.yaml,k3s.yaml}
-  k3s_restore_registries
+  [[ ! -s $STATE_DIR/registries.written ]] || restore_original "$K3S_CONFIG_DIR/registries.yaml"
   # /etc/rancher/node/password stays, as with K3s's own script: with it this machine may join again while a Node
   # of its name still exists.
   rmdir --ignore-fail-on-non-empty "$K3S_CONFIG_DIR" /etc/rancher 2>/dev/null || true

@@ -193,8 +193,8 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     if {"k3s", "k3s-agent"} & foreign or (report.k3s_data and not report.managed):
         yield error(
             "has a K3s that busbar did not install",
-            "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data); a "
-            "config.yaml alone: move it into /etc/rancher/k3s/config.yaml.d/",
+            "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data); one without "
+            "data: rm its units, and move its config.yaml into /etc/rancher/k3s/config.yaml.d/",
         )
 
 

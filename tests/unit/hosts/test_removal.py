@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.hosts.bash import Box
@@ -110,7 +112,7 @@ def test_a_registries_file_of_the_site_is_there_again_after_a_removal(box: Box, 
     changed = "mirrors: site, later"
     if not ours:
         box.write(REGISTRIES, changed)
-    box.output("k3s-agent", "k3s_restore_registries")
+    write_registries(box, "")
     assert box.read(REGISTRIES) == ("mirrors: site" if ours else changed)
 
 
@@ -121,6 +123,28 @@ def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> 
     box.write(REGISTRIES, "mirrors: of the site, later")
     write_registries(box, "")
     assert box.has(REGISTRIES)
+
+
+def test_a_k3s_binary_that_was_there_before_is_there_again_after_a_removal(box: Box) -> None:
+    """As where a site prepares hosts without the internet."""
+    box.write("mounts")
+    prepared = box.write("opt/k3s", "of the site")
+    (box.root / "bin").mkdir()
+    (box.root / "bin/k3s").symlink_to("../opt/k3s")
+    install = "record_preexisting_files; write_file $K3S 0755 <<<ours; echo >${K3S_UNITS}/k3s-agent.service"
+    (box.root / "units").mkdir()
+    for _ in range(2):
+        box.output("k3s-agent", install)
+    assert (box.read("bin/k3s"), prepared.read_text()) == ("ours\n", "of the site")
+    box.output("k3s-agent", "restore_original $K3S; restore_original $K3S")
+    assert (box.root / "bin/k3s").readlink() == Path("../opt/k3s")
+
+
+def test_a_binary_of_busbar_whose_record_was_lost_is_none_of_the_site(box: Box) -> None:
+    for path in ("mounts", "bin/k3s", "units/k3s-agent.service"):
+        box.write(path)
+    box.output("k3s-agent", "record_preexisting_files; restore_original $K3S")
+    assert not box.has("bin/k3s")
 
 
 MADE = (
