@@ -185,6 +185,8 @@ def registry_credentials(text: str) -> dict[str, dict[str, str]]:
 T = TypeVar("T")
 VERSION = 1
 FILE = "hosts.json"
+# The variable with the sha256 of the list that a person has seen the preview of.
+LISTED = "BUSBAR_LISTED_HOSTS"
 # Role -> its key below `hosts` of a K3s cluster; `[]` is a list.
 ROLES: Mapping[str, str] = {
     "load_balancer": "load_balancers[]",

@@ -28,6 +28,7 @@ from busbar.finding import STACK, STACK_SHOWN, Fix
 from busbar.hosts import proxy
 from busbar.hosts.inventory import Host, Inventory
 from busbar.kube.wait import Deadline, SystemClock
+from busbar.manifests.names import sha256
 from busbar.names import CLUSTER_ID
 from busbar.outputs import FOLLOW_UP, ClusterOutputs, ContractError
 from busbar.text import listed
@@ -52,8 +53,11 @@ def load_listed(
     )
     still = {host.name for host in found.listed.hosts}
     _refuse_lost(found.given, {name: host for name, host in _former_hosts().items() if name not in still})
-    made = found.load(load, root=root, **more)
-    write_whole(stackfile.kept_in(root, pulumi.get_stack()), found.listed.text(found.given.source))
+    made, text = found.load(load, root=root, **more), found.listed.text(found.given.source)
+    if os.environ.get(stackfile.LISTED, sha256(text)) != sha256(text):
+        what = f"the list of {found.given.source} has changed since the preview was shown"
+        raise ConfigError([Finding(("hosts_from",), what, "run it again: it shows what would change now")])
+    write_whole(stackfile.kept_in(root, pulumi.get_stack()), text)
     return made
 
 

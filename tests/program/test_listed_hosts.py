@@ -16,6 +16,7 @@ import pytest
 from busbar.cli.stackfile import load_stack
 from busbar.components.engine import stack
 from busbar.config import ConfigError, load, stackfile
+from busbar.manifests.names import sha256
 from tests.program.answers import healthy
 from tests.program.harness import ROOT, Run, run_program
 from tests.support.clusters import site
@@ -116,6 +117,19 @@ def test_a_stack_without_a_usable_list_is_refused_and_nothing_is_registered(
     assert error.startswith(said)
     assert [each.type for each in run.resources.values()] == ["pulumi:pulumi:Stack"]
     assert not (tmp_path / ".busbar").exists()
+
+
+def test_a_list_that_is_another_one_than_the_preview_has_shown_is_refused(
+    up: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not up(Stacks({"hosts": HOSTS}, state()), stack=STACK, preview=True).error
+    shown = (tmp_path / ".busbar/test/hosts.json").read_text()
+    monkeypatch.setenv(stackfile.LISTED, sha256(shown))
+    assert not up(Stacks({"hosts": HOSTS}, state()), stack=STACK).error
+    run = up(Stacks({"hosts": without("gpu-2")}, state()), stack=STACK, allow_removal=True)
+    said = f"hosts_from: the list of stack {STACK} has changed since the preview was shown. Fix: run"
+    assert said in str(run.error)
+    assert (tmp_path / ".busbar/test/hosts.json").read_text() == shown
 
 
 def test_a_quarantine_beside_the_list_is_one_of_the_worker(up: Any) -> None:

@@ -5,6 +5,7 @@ Misuse or Failed: nothing was started.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from busbar.finding import STACK, Fix, with_fix
 from busbar.helm import drift
 from busbar.helm.drift import Difference
 from busbar.kube.client import RestApi
+from busbar.manifests.names import sha256
 from busbar.operations import removal
 from busbar.outputs import CLUSTER_GATE, GATE_FAILED
 from busbar.text import listed
@@ -57,6 +59,8 @@ def up(target: Target, options: Options) -> int:
                 return s.fail(why, title="the preview failed; no changes made")
             ends = [{c.name for c in plan.changes if c.verb == verb} for verb in ("delete", "replace")]
             check_removed(target, state, ends, lambda: report.outputs_of(stack.outputs()).values)
+            if not options.yes and (kept := stackfile.kept_in(target.project, target.name)).exists():
+                os.environ[stackfile.LISTED] = sha256(kept.read_text(encoding="utf-8"))
         if options.only_preview:
             return DONE
         # Without changes the update only evaluates the outputs and the gate again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from busbar.cli.stack.engine import Interrupts, Snapshot
 from busbar.cli.stack.guard import Guard
 from busbar.cli.stack.rows import Rows
 from busbar.cli.stack.session import Session
+from busbar.config.stackfile import LISTED, kept_in
 from busbar.exits import DONE, FAILED, Failed
+from busbar.manifests.names import sha256
 from busbar.names import removal_of
 from busbar.operations import removal
 from tests.support.clusters import stack_file
@@ -244,15 +247,45 @@ def test_a_state_that_others_change_while_the_question_is_open_is_left_alone(
         getattr(commands, command.split()[0])(target, Options(skip_preview=True))
 
 
-def test_a_stack_file_that_changes_while_the_question_is_open_is_not_applied(
-    target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, made = target.project / target.file, begun(target.project, "")
-    made.update = lambda *_, **__: pytest.fail("updated")
-    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: SimpleNamespace(name="prod"))
+@pytest.fixture
+def asking(target: Target, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """The session of an update of a stack without resources."""
+    made = begun(target.project, "")
+    monkeypatch.setattr(commands, "open_stack", lambda *_, **__: SimpleNamespace(name="prod", up=None))
     for module in (commands, engine):
         monkeypatch.setattr(module, "snapshot", lambda _: Snapshot((STACK,), ()))
-    monkeypatch.setattr("typer.confirm", lambda _: path.write_text(f"{path.read_text()}\n# of others\n"))
     monkeypatch.setattr("busbar.cli.stack.session.run", lambda verb, target, run, **_: run(made))
+    return made
+
+
+def test_a_stack_file_that_changes_while_the_question_is_open_is_not_applied(
+    target: Target, asking: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = target.project / target.file
+    monkeypatch.setattr(asking, "update", lambda *_, **__: pytest.fail("updated"))
+    monkeypatch.setattr("typer.confirm", lambda _: path.write_text(f"{path.read_text()}\n# of others\n"))
     with pytest.raises(Failed, match="state or file of stack prod have changed since"):
         commands.up(target, Options(skip_preview=True))
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_an_update_names_to_its_program_the_list_of_hosts_that_its_preview_has_shown(
+    skips: bool, target: Target, asking: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = kept_in(target.project, "prod")
+    listed.parent.mkdir(parents=True)
+    listed.write_text("of an earlier update")
+
+    def preview(*_: Any) -> tuple[Any, str]:
+        listed.write_text("shown")
+        return SimpleNamespace(changes=[SimpleNamespace(name="x", verb="create")]), ""
+
+    def update(*_: Any, **__: Any) -> Any:
+        raise Failed(os.environ[LISTED])
+
+    monkeypatch.setenv(LISTED, "none")
+    monkeypatch.setattr(asking, "update", update)
+    monkeypatch.setattr(commands, "_preview", preview)
+    monkeypatch.setattr("typer.confirm", lambda _: listed.write_text("of another preview"))
+    with pytest.raises(Failed, match="none" if skips else sha256("shown")):
+        commands.up(target, Options(skip_preview=skips))
