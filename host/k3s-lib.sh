@@ -99,9 +99,9 @@ files_below() {
   [[ ! -d $1 ]] || find "$1/" ! -type d -printf './%P\n'
 }
 
-# mounts_below DIRECTORY: what is mounted below it, not on it; outermost first.
+# mounts_below DIRECTORY: what is mounted below it, not on it; outermost first. The directory may be a link to a larger disk.
 mounts_below() {
-  awk -v prefix="$1/" 'index($2, prefix) == 1 { print $2 }' "$MOUNTS" | sort -u
+  awk -v prefix="$(readlink -m "$1")/" 'index($2, prefix) == 1 { print $2 }' "$MOUNTS" | sort -u
 }
 
 k3s_is_installed() {

@@ -9,7 +9,6 @@ k3s_uninstall() {
   k3s_kill_pods
   k3s_unmount /run/k3s
   k3s_unmount "$KUBELET_DIR"
-  k3s_unmount /run/netns/cni-
   k3s_remove_network
   rm -rf "/etc/systemd/system/$UNIT.service" "/etc/systemd/system/$UNIT.service.d"/{10-busbar-memlock.conf,"$K3S_PROXY_DROP_IN"}
   rmdir --ignore-fail-on-non-empty "/etc/systemd/system/$UNIT.service.d" 2>/dev/null || true
@@ -44,15 +43,22 @@ k3s_kill_pods() {
     }')
   # shellcheck disable=SC2086 # a list of numbers
   [[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
+  # shellcheck disable=SC2086
+  poll 10 have_ended $pids || true
 }
 
-# k3s_unmount PREFIX: unmounts everything below it, innermost first, except disks of the site.
+# have_ended PID...: a zombie has no program any more.
+have_ended() {
+  local pid
+  for pid; do [[ ! -e /proc/$pid/exe ]] || return 1; done
+}
+
+# k3s_unmount DIRECTORY: unmounts everything below it, innermost first, except disks of the site.
 k3s_unmount() {
   local target
   while read -r target; do
     umount -- "$target" 2>/dev/null || umount -l -- "$target" 2>/dev/null || true
-  done < <(awk -v prefix="$1" -v kubelet="$KUBELET_DIR" 'index($2, prefix) == 1 && $2 != kubelet { print $2 }' "$MOUNTS" |
-    site_mounts_left_out | sort -r)
+  done < <(mounts_below "$1" | site_mounts_left_out | sort -r)
 }
 
 # site_mounts_left_out: the mount points on stdin, without those from before K3s.
@@ -65,12 +71,17 @@ k3s_is_unmounted() {
   [[ -z $(mounts_below "$1" | site_mounts_left_out) ]]
 }
 
-# k3s_remove_network: removes interfaces, network namespaces and packet filter rules of the pods.
+# k3s_remove_network: removes interfaces, network namespaces and packet filter rules of the pods, which have ended. Containers
+# of others use CNI too (podman 3: pkg/netns/netns_linux.go): theirs run on.
 k3s_remove_network() {
-  local link table key network
-  ip netns list 2>/dev/null | awk '/^cni-/ { print $1 }' | while read -r link; do
-    ip netns delete "$link" 2>/dev/null || true
-  done
+  local link table key network chains="CNI-"
+  while read -r link; do
+    if [[ -n $(ip netns pids "$link" 2>/dev/null) ]]; then
+      chains=cbr0
+    else
+      ip netns delete "$link" 2>/dev/null || true
+    fi
+  done < <(ip netns list 2>/dev/null | awk '/^cni-/ { print $1 }')
   while read -r link; do
     ip link delete "${link%%@*}" 2>/dev/null || true
   done < <(ip -o link show | awk -F': ' '/master cni0/ { print $2 }')
@@ -82,10 +93,11 @@ k3s_remove_network() {
     if [[ $key == FLANNEL_NETWORK ]]; then ip -4 route flush root "$network" || true; fi
     if [[ $key == FLANNEL_IPV6_NETWORK ]]; then ip -6 route flush root "$network" || true; fi
   done < <(cat /run/flannel/subnet.env 2>/dev/null || true)
-  rm -rf /var/lib/cni/networks/cbr0 /var/lib/cni/results /var/lib/cni/flannel
+  rm -rf /var/lib/cni/networks/cbr0 /var/lib/cni/results/cbr0-* /var/lib/cni/flannel
   for table in iptables ip6tables; do
     command -v "$table-save" >/dev/null || continue
-    "$table-save" 2>/dev/null | awk '!/KUBE-|CNI-/ && tolower($0) !~ /flannel/' | "$table-restore" 2>/dev/null ||
+    "$table-save" 2>/dev/null | awk -v chains="KUBE-|$chains" '$0 !~ chains && tolower($0) !~ /flannel/' |
+      "$table-restore" 2>/dev/null ||
       note "rules of Kubernetes may remain in $table; a reboot clears them"
   done
 }
@@ -116,7 +128,6 @@ k3s_renew_pod_network() {
     die "removing flannel's MAC address from Node $NODE_NAME failed: the API is not responding" "retry"
   timeout 120 systemctl stop "$UNIT" || die "$UNIT did not stop" "see: systemctl status $UNIT; journalctl -u $UNIT"
   k3s_kill_pods
-  k3s_unmount /run/netns/cni-
   k3s_remove_network
   k3s_restart
 }
@@ -153,9 +164,9 @@ k3s_remove_data() {
 # It works on the directory's disk and on the disks of the site below it, which stay mounted.
 k3s_delete_new() (
   local disks keep=(! -name lost+found) disk
-  cd "$1" || return 1
+  cd -P "$1" || return 1
   # The innermost first, relative to the directory.
-  mapfile -t disks < <(mounts_below "$1" | { grep -xF -f "$STATE_DIR/mounts" 2>/dev/null || true; } | sed "s|^$1/|./|" | sort -r)
+  mapfile -t disks < <(mounts_below "$1" | { grep -xF -f "$STATE_DIR/mounts" 2>/dev/null || true; } | sed "s|^$PWD/|./|" | sort -r)
   for disk in "${disks[@]}"; do keep+=(! -path "$disk"); done
   for disk in "${disks[@]}" .; do
     find "$disk" -xdev ! -type d -print0 | { grep -zvxFf "$2" || [[ $? == 1 ]]; } | xargs -0 -r rm -f -- &&

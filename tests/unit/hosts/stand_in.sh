@@ -199,7 +199,7 @@ case $name in
     real sleep 0.05
     ;;
   ps) if [[ $1 == -e ]]; then state processes; else echo 10; fi ;;
-  ip) case $* in "-o addr show" | "-o link show" | "netns list") state "ip ${*: -2}" ;; "-o -4 addr"*) state bridge ;; *) record ip "$@" ;; esac ;;
+  ip) case $* in "-o addr show" | "-o link show" | "netns list") state "ip ${*: -2}" ;; "netns pids"*) state "ip $*" ;; "-o -4 addr"*) state bridge ;; *) record ip "$@" ;; esac ;;
   journalctl) state log ;;
   haproxy | keepalived) record "$name checks ${*: -1}" && grep -q good "${*: -1}" ;;
   exportfs) if [[ $1 == -s ]]; then state exports; else record exportfs "$@"; fi ;;

@@ -250,7 +250,7 @@ def test_a_removal_ends_pods_before_their_mounts_and_the_record_last(
     ours = [":CNI-HOSTPORT-DNAT - [0:0]", "-A FORWARD -j KUBE-FORWARD", "-A FORWARD -j FLANNEL-FWD"]
     others = [":DOCKER - [0:0]", "-A FORWARD -j DOCKER", "-A INPUT -p tcp"]
     worker.state("rules", "\n".join(["*filter", *ours, *others, ""]))
-    mounts = [f"{root}/run/k3s/a", f"{root}/var/lib/kubelet/pods/1", f"{root}/run/netns/cni-1", "/site"]
+    mounts = [f"{root}/run/k3s/a", f"{root}/var/lib/kubelet/pods/1", f"{root}/run/k3s-site", "/site"]
     worker.write("proc/self/mounts", "".join(f"x {mount} fs rw 0 0\n" for mount in mounts))
     made = ["run/k3s/x", "run/busbar-kubectl/x", "run/busbar/script", "var/lib/kubelet/x", "var/log/pods/x"]
     for path in (*made, f"{DROP_INS}/20-busbar-proxy.conf", "etc/rancher/k3s/auth-config.yaml"):
@@ -259,7 +259,7 @@ def test_a_removal_ends_pods_before_their_mounts_and_the_record_last(
     worker.write("run/flannel/subnet.env", networks)
     assert remove(worker).stdout == '{"node":"worker-1","removed":true}\n'
     stopped = "systemctl disable --now k3s-agent"
-    unmounted = [f"umount -- {mount.removeprefix(str(root))}" for mount in mounts[:3]]
+    unmounted = [f"umount -- {mount.removeprefix(str(root))}" for mount in mounts[:2]]
     in_order(worker.steps, stopped, unmounted, "ip netns delete cni-1")
     links = ("veth1", "cni0", "flannel.1", "flannel-v6.1", "flannel-wg", "flannel-wg-v6", "kube-ipvs0")
     network = [
@@ -271,11 +271,32 @@ def test_a_removal_ends_pods_before_their_mounts_and_the_record_last(
     in_order(worker.steps, "rm /etc/systemd/system/k3s-agent.service", RELOADED)
     forgotten = ["write /var/lib/busbar.removed", "rm /var/lib/busbar.removed", "rm /run/busbar"]
     assert worker.steps[-3:] == forgotten, "until then the removal can begin again"
-    assert not [step for step in worker.steps if step.endswith(" /site") or "ip netns delete site" in step]
+    assert not [step for step in worker.steps if step.endswith("site")]
     assert worker.files() == {}
     folders = ("etc/rancher", "var/lib/rancher", "var/lib/kubelet", "var/log/pods", "run/k3s", "run/flannel")
     assert not [folder for folder in folders if (root / folder).exists()]
     assert pod.wait(5) == -9
+
+
+def test_a_removal_leaves_the_network_of_containers_of_others(worker: Host) -> None:
+    """podman 3 of Ubuntu 22.04 names network namespaces and chains as CNI does for K3s."""
+    worker.state("ip netns list", "cni-1 (id: 0)\ncni-podman (id: 1)\n")
+    worker.state("ip netns pids cni-podman", "4711\n")
+    worker.write("var/lib/busbar/absent", "")
+    theirs = ['-A CNI-HOSTPORT-DNAT --comment "dnat name: podman" -j CNI-DN-2', "-A CNI-DN-2 -j DNAT"]
+    ours = ['-A CNI-HOSTPORT-DNAT --comment "dnat name: cbr0" -j CNI-DN-1', "-A FORWARD -j KUBE-FORWARD"]
+    worker.state("rules", "\n".join(["*nat", *theirs, *ours, ""]))
+    for network in ("podman", "cbr0"):
+        worker.write(f"var/lib/cni/results/{network}-1-eth0", "")
+    worker.write("var/lib/cni/networks/podman/10.88.0.2", "lease")
+    remove(worker)
+    assert "ip netns delete cni-1" in worker.steps
+    assert "ip netns delete cni-podman" not in worker.steps
+    assert f"iptables-restore: {'|'.join(['*nat', *theirs])}" in worker.steps
+    assert [*worker.files()] == [
+        "/var/lib/cni/networks/podman/10.88.0.2",
+        "/var/lib/cni/results/podman-1-eth0",
+    ]
 
 
 @pytest.mark.parametrize(("node", "again"), [("worker-1|", True), ("worker-1|feb491e2", False), ("", False)])

@@ -95,6 +95,31 @@ def test_what_was_mounted_below_the_data_later_stops_the_removal(disks: Box) -> 
     assert data.exists()
 
 
+@pytest.mark.parametrize("folder", ["data", "kubelet"])
+def test_volumes_below_a_folder_that_is_a_link_are_unmounted_or_kept(box: Box, folder: str) -> None:
+    """A local PersistentVolume may be a folder of the same disk; /proc/mounts has its real path."""
+    (box.root / "large").mkdir()
+    (box.root / folder).symlink_to("large")
+    box.write("mounts")
+    box.output("k3s-agent", "record_preexisting_files")
+    data = box.write("large/pods/1/volumes/scratch/data")
+    mount = f"/dev/sda1 {data.parent} ext4 rw 0 0\n"
+    box.write("mounts", mount)
+    place = {"data": "$K3S_DATA_DIR", "kubelet": "$KUBELET_DIR"}[folder]
+    asked = box.output("k3s-agent", f'umount() {{ echo "$*"; }}; k3s_unmount "{place}"')
+    assert asked == f"-- {data.parent}\n"
+    box.run("k3s-agent", "k3s_remove_data")
+    assert data.exists()
+    box.write("mounts")
+    box.output("k3s-agent", "k3s_remove_data")
+    assert not data.exists() and (box.root / folder).is_symlink()
+
+
+def test_what_others_mounted_beside_the_folder_stays_mounted(box: Box) -> None:
+    box.write("mounts", f"/dev/sda1 {box.root}/kubelet-disk ext4 rw 0 0\n")
+    assert box.output("k3s-agent", 'umount() { echo "$*"; }; k3s_unmount "$KUBELET_DIR"') == ""
+
+
 REGISTRIES = "etc/registries.yaml"
 
 
