@@ -15,9 +15,10 @@ K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containe
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
 
-# k3s_refuse_conflicts UNIT: a host is a server or a worker, never both; a K3s that others installed after preflight stays.
+# k3s_refuse_conflicts UNIT: a host is a server or a worker, never both; a K3s that others installed or upgraded after preflight
+# stays.
 k3s_refuse_conflicts() {
-  local other
+  local other found
   ! systemctl is-active --quiet "$1" ||
     die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh"
   for other in rke2-server rke2-agent kubelet; do
@@ -27,6 +28,10 @@ k3s_refuse_conflicts() {
   [[ -s $STATE_DIR/applied.sha256 ]] || grep -qs '^# Written by busbar' "$K3S_UNITS/$UNIT.service" || ! has_k3s_data ||
     die "this host has a K3s that busbar did not install; no changes made" \
       "use another host; or remove it with $UNIT-uninstall.sh, which deletes its data, and retry"
+  found=$([[ ! -e $K3S_UNITS/$UNIT.service ]] || k3s_version 2>/dev/null || true)
+  [[ $(printf '%s\n' "${found%.*}" "${VERSION%.*}" | sort -V | tail -n 1) == "${VERSION%.*}" ]] ||
+    die "runs K3s $found, which is newer than k3s.version $VERSION; no changes made" \
+      "set k3s.version to $found or later: a minor version cannot be downgraded"
 }
 
 # has_k3s_data: whether a K3s has run here, or somebody else has configured one. Empty folders may be mount points that the site has prepared.

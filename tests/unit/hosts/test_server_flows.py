@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -320,3 +321,16 @@ def test_a_server_whose_whole_cluster_goes_gives_its_address_back_and_leaves_no_
     steps = remove(sharing)
     in_order(steps, *GONE, UNINSTALLED, "rm /run/busbar-teardown")
     assert not [step for step in steps if step.startswith("kubectl")]
+
+
+@pytest.mark.parametrize("by_hand", ["v1.36.0-rc1+k3s1", "v1.40.2+k3s1"])
+def test_a_k3s_that_others_upgraded_to_another_minor_version_is_not_downgraded(
+    server: Host, by_hand: str
+) -> None:
+    """Preflight does not look again for a change of another key."""
+    server.release(by_hand)
+    shutil.copyfile(server.root / f"state/mirror/k3s-{by_hand}", server.root / "usr/local/bin/k3s")
+    before = server.files()
+    said = refused(server, config=f"{CONFIG}disable: [traefik]\n")
+    assert f"runs K3s {by_hand}, which is newer than k3s.version {VERSION}; no changes made. Fix: set" in said
+    assert (server.files(), server.steps) == (before, [])
