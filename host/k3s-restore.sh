@@ -87,7 +87,7 @@ snapshot_files() {
   local folder
   folder=$(setting etcd-snapshot-dir)
   {
-    find "${folder:-$DB/snapshots}" -maxdepth 1 -type f ! -name '*.part' ! -name '*.tmp' 2>/dev/null || true
+    find -H "${folder:-$DB/snapshots}" -maxdepth 1 -type f ! -name '*.part' ! -name '*.tmp' 2>/dev/null || true
     [[ ${SNAPSHOT:-} != /* || ! -f $SNAPSHOT ]] || printf '%s\n' "$SNAPSHOT"
   } | sort -u
 }
@@ -109,7 +109,7 @@ problem() {
     printf 'is not marked as a server of busbar (%s/owner)' "$STATE_DIR"
   elif [[ ! -x $K3S || ! -f $K3S_CONFIG_DIR/config.yaml ]]; then
     printf 'has no K3s (%s, %s/config.yaml)' "$K3S" "$K3S_CONFIG_DIR"
-  elif grep -F " $DB/etcd " "$MOUNTS" >/dev/null; then
+  elif grep -F " $(readlink -m "$DB")/etcd " "$MOUNTS" >/dev/null; then
     printf '%s/etcd is a mount point: it cannot be moved aside' "$DB"
   elif [[ -n $others ]]; then
     printf 'runs in one etcd with %s, which would keep its data as a second cluster: list it in hosts.servers too' "$others"
@@ -222,7 +222,7 @@ run_reset() {
 
 # old_data: the folders that K3s moved aside at resets (pkg/etcd/etcd.go `Restore`).
 old_data() {
-  find "$DB" -maxdepth 1 -name 'etcd-old-*' 2>/dev/null | sort
+  find -H "$DB" -maxdepth 1 -name 'etcd-old-*' 2>/dev/null | sort
 }
 
 refuse_running() {

@@ -238,6 +238,18 @@ def test_a_reset_that_fails_after_an_unfinished_restore_puts_nothing_back(host: 
     assert host.read("data/server/db/etcd-old-2/member/of") == "now"
 
 
+def test_a_folder_that_is_a_link_to_another_disk_is_looked_into(host: Box) -> None:
+    for folder, disk in ((SNAPSHOTS, "other"), ("data/server/db", "disk")):
+        (host.root / folder).rename(host.root / disk)
+        (host.root / folder).symlink_to(host.root / disk)
+    host.write(f"{SNAPSHOTS}/nightly", "x")
+    assert [each["name"] for each in listed(host)["snapshots"]] == ["nightly"]
+    assert facts(host, RESETS, RESET="half")["reset"] is False
+    assert host.read(OLD) == "now", "the data of before are put back"
+    host.write("mounts", f"/dev/x {host.root}/disk/etcd ext4 rw 0 0\n")
+    assert "is a mount point" in listed(host)["problem"]
+
+
 @pytest.mark.parametrize("state", ["active", "activating", "deactivating"])
 @pytest.mark.parametrize("step", ["reset_here", "join_here"])
 def test_data_are_not_touched_while_k3s_runs(host: Box, state: str, step: str) -> None:
