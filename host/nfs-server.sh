@@ -22,8 +22,11 @@ main() {
 }
 
 install_server() {
+  local former
   check_folder
   claim_host "NFS server"
+  former=$({ grep -m 1 ^/ "$NFS_EXPORTS" 2>/dev/null || true; } | cut -d ' ' -f 1)
+  [[ -z $former || $former == "$FOLDER" ]] || FOLDER=$former await_unmounted
   # Only a server that is ours is configured: the site's may serve other clients with other versions.
   if ! package_installed "$PACKAGE" || [[ -e $STATE_DIR/$PACKAGE.installed ]]; then
     configure_server
@@ -115,9 +118,7 @@ exported_clients() {
 
 remove_server() {
   may_remove || return 0
-  poll "$LEASE_DEADLINE" no_clients ||
-    die "$FOLDER is still mounted by $(active_clients | paste -sd, -)" \
-      "unmount it there (destroy the stacks whose pods use it), and retry"
+  await_unmounted
   rm -f "$NFS_EXPORTS"
   ! command -v exportfs >/dev/null || timeout 60 exportfs -ra >&2 || note "exportfs -ra failed; see: exportfs -s"
   if [[ -e $STATE_DIR/$PACKAGE.installed ]]; then
@@ -133,6 +134,13 @@ remove_server() {
   [[ ! -d $FOLDER ]] || note "$FOLDER is no longer exported; its data stay on this host"
   remove_state
   removed true
+}
+
+# await_unmounted: the files of a folder that is not exported any more are stale for the pods that have it mounted.
+await_unmounted() {
+  poll "$LEASE_DEADLINE" no_clients ||
+    die "$FOLDER is still mounted by $(active_clients | paste -sd, -)" \
+      "unmount it there (destroy the stacks whose pods use it), and retry"
 }
 
 no_clients() {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -71,9 +72,12 @@ OWNER = {"OWNER": "o", "INSTALL_ID": "1"}
 ON_SYSTEM_DISK = "SYSTEM_ROOT=$ROOT; "
 
 
-def install(box: Box, prelude: str = "", clients: tuple[str, ...] = ("10.0.0.21", "10.0.0.22")) -> Any:
+CLIENTS = ("10.0.0.21", "10.0.0.22")
+
+
+def install(box: Box, prelude: str = "", clients: Sequence[str] = CLIENTS, *, folder: str = "data") -> Any:
     """The facts of an update, or its error."""
-    lines = ["# Written by busbar", *(f"{box.root}/data {client}(rw,sync)" for client in clients), ""]
+    lines = ["# Written by busbar", *(f"{box.root}/{folder} {client}(rw,sync)" for client in clients), ""]
     payload = {"exports": "\n".join(lines), "nfs_conf": "conf\n"}
     done = box.run("nfs-server", f"{SERVER}{prelude}install_server", payload, **OWNER)
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
@@ -213,6 +217,18 @@ def test_a_removal_names_workers_that_still_mount_the_folder(
     done = remove(box)
     assert (done.returncode, box.has(EXPORTS)) == ((1, True) if holds else (0, False)), "no changes made"
     assert (f"data is still mounted by {holds}. Fix: unmount it there" in done.stderr) is bool(holds)
+
+
+def test_another_folder_is_refused_while_workers_have_the_former_one_mounted(server: Box) -> None:
+    """Files of their jobs would be stale."""
+    client, exported = 'address: "10.0.0.21:893"\nstatus: confirmed\n', server.read(EXPORTS)
+    server.write("clients/1/info", client)
+    assert install(server)["clients"] == 2
+    said = install(server, "FOLDER=$ROOT/other; ", folder="other")
+    assert f"{server.root}/data is still mounted by 10.0.0.21. Fix: unmount it there" in said
+    assert (server.read(EXPORTS), server.has("other")) == (exported, False)
+    server.write("clients/1/info")
+    assert install(server, "FOLDER=$ROOT/other; ", folder="other")["folder"] == f"{server.root}/other"
 
 
 def test_preflight_reports_the_folder_and_changes_nothing(box: Box) -> None:
