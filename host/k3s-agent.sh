@@ -23,7 +23,7 @@ main() {
 }
 
 remove_agent() {
-  may_remove || return 0
+  k3s_may_remove || return 0
   # The GPU Operator's pods restart K3s when they end, and the kubelet then registers the deleted Node again. Such a Node lacks
   # the note of the installation.
   # shellcheck disable=SC2034 # read by owner.sh

@@ -4,6 +4,15 @@
 
 POD_CIDR_DEADLINE=60
 
+# k3s_may_remove: as may_remove, and K3s is still that of busbar: a host that was lent may have the data of another cluster.
+k3s_may_remove() {
+  local file=$K3S_UNITS/$UNIT.service
+  may_remove || return 1
+  [[ ! -e $file ]] || grep -qs '^# Written by busbar' "$file" ||
+    die "others have installed K3s over that of busbar ($UNIT.service); no changes made" \
+      "if it is theirs: rm -r $STATE_DIR here, which leaves it to them; else: systemctl disable --now $UNIT; rm $file; and retry"
+}
+
 k3s_uninstall() {
   stop_unit "$UNIT"
   k3s_kill_pods

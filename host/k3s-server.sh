@@ -319,7 +319,7 @@ facts() {
 }
 
 remove_server() {
-  may_remove || return 0
+  k3s_may_remove || return 0
   leave_cluster
   remove_keepalived
   k3s_uninstall

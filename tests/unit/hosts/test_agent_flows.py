@@ -324,6 +324,16 @@ def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str) -> 
     assert (done.returncode, worker.files(), done.stderr) == (0, {}, said)
 
 
+def test_a_k3s_that_others_installed_over_ours_is_not_removed_with_it(worker: Host) -> None:
+    """As on a worker that was lent: its mark is still ours."""
+    worker.write("etc/systemd/system/k3s-agent.service", "[Service]\n")
+    before, done = worker.files(), remove(worker)
+    assert "others have installed K3s over that of busbar (k3s-agent.service); no changes made" in done.stderr
+    assert (done.returncode, worker.files(), worker.steps) == (1, before, [])
+    (worker.root / "etc/systemd/system/k3s-agent.service").unlink()
+    assert '"removed":true' in remove(worker).stdout
+
+
 def test_a_k3s_that_others_installed_after_preflight_is_left_alone(bare: Host) -> None:
     bare.write("etc/systemd/system/k3s-agent.service", "[Service]\n")
     assert "has a K3s that busbar did not install; no changes made" in refused(bare)
