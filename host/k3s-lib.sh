@@ -216,17 +216,21 @@ k3s_write_files() {
   rm -f "$STATE_DIR/k3s"
   k3s_config "${@:2}"
   k3s_unit "$1"
-  k3s_memlock
   k3s_proxy
-  k3s_sysctl
-}
-
-# k3s_memlock: RDMA locks memory; with the default of 8 MiB ibv_reg_mr fails with ENOMEM. Pods inherit it.
-k3s_memlock() {
+  # RDMA locks memory; with the default of 8 MiB ibv_reg_mr fails with ENOMEM. Pods inherit it.
   write_file "/etc/systemd/system/$UNIT.service.d/10-busbar-memlock.conf" 0644 <<'EOF'
 [Service]
 LimitMEMLOCK=infinity
 EOF
+  # The settings of the kubelet, kept over a reboot.
+  write_file /etc/sysctl.d/90-busbar-kubelet.conf 0644 <<'EOF'
+vm.panic_on_oom = 0
+vm.overcommit_memory = 1
+kernel.panic = 10
+kernel.panic_on_oops = 1
+EOF
+  sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf >&2 ||
+    note "some kernel settings of /etc/sysctl.d/90-busbar-kubelet.conf were refused (is the host a container?)"
 }
 
 # k3s_proxy: the proxy of the configuration, for K3s and its containerd.
@@ -237,18 +241,6 @@ k3s_proxy() {
   else
     rm -f "$file"
   fi
-}
-
-# k3s_sysctl: the settings of the kubelet, kept over a reboot.
-k3s_sysctl() {
-  write_file /etc/sysctl.d/90-busbar-kubelet.conf 0644 <<'EOF'
-vm.panic_on_oom = 0
-vm.overcommit_memory = 1
-kernel.panic = 10
-kernel.panic_on_oops = 1
-EOF
-  sysctl -q -p /etc/sysctl.d/90-busbar-kubelet.conf >&2 ||
-    note "some kernel settings of /etc/sysctl.d/90-busbar-kubelet.conf were refused (is the host a container?)"
 }
 
 # k3s_settings: the files with settings, also the site's, each ended by NUL; without config.yaml.

@@ -51,15 +51,7 @@ k3s_kill_pods() {
       for (pid in to_kill) print pid
     }')
   # shellcheck disable=SC2086 # a list of numbers
-  [[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
-  # shellcheck disable=SC2086
-  poll 10 have_ended $pids || true
-}
-
-# have_ended PID...: a zombie has no program any more.
-have_ended() {
-  local pid
-  for pid; do [[ ! -e /proc/$pid/exe ]] || return 1; done
+  [[ -z $pids ]] || { kill -KILL $pids && poll 5 fails kill -0 $pids; } 2>/dev/null || true
 }
 
 # k3s_unmount DIRECTORY: unmounts everything below it, innermost first, except disks of the site.

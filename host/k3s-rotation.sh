@@ -10,7 +10,12 @@ ROTATION_KINDS=(certificates server_token agent_token)
 with_rotations() {
   refuse_lower_rotation
   k3s_has_joined || record_rotations
-  prepare_rotations
+  if rotation_is_due certificates; then rotate_certificates_at_start; fi
+  if tokens_are_due; then
+    if [[ $FIRST == true ]]; then rotate_server_token "$(config_value token <"$K3S_CONFIG_DIR/config.yaml")" "$(next_token)"; fi
+    forget_passwords
+    rm -f "$STATE_DIR/$UNIT.sha256"
+  fi
   "$@"
   finish_rotations
 }
@@ -18,14 +23,6 @@ with_rotations() {
 # k3s_has_joined: whether this host has data of its cluster.
 k3s_has_joined() {
   if [[ $UNIT == k3s ]]; then has_data; else [[ -s $KUBECONFIG_FILE ]]; fi
-}
-
-prepare_rotations() {
-  if rotation_is_due certificates; then rotate_certificates_at_start; fi
-  tokens_are_due || return 0
-  if [[ $FIRST == true ]]; then rotate_server_token "$(config_value token <"$K3S_CONFIG_DIR/config.yaml")" "$(next_token)"; fi
-  forget_passwords
-  rm -f "$STATE_DIR/$UNIT.sha256"
 }
 
 finish_rotations() {

@@ -34,7 +34,9 @@ install_server() {
   install_package "$PACKAGE"
   make_folder
   exports | write_file "$NFS_EXPORTS" 0644
-  start_server
+  systemctl enable -q "$NFS_UNIT" 2>/dev/null || true
+  systemctl is-active --quiet "$NFS_UNIT" || timeout 90 systemctl start "$NFS_UNIT" ||
+    die "$NFS_UNIT did not start" "see: journalctl -u $NFS_UNIT; a kernel without nfsd cannot serve (modprobe nfsd)"
   export_folder
   record_applied "$NFS_EXPORTS" "$NFS_CONFIG"
   printf '{"node":%s,"folder":%s,"clients":%s}\n' "$(json "$NODE_NAME")" "$(json "$FOLDER")" \
@@ -90,12 +92,6 @@ exports() {
   else
     payload exports | sed "s|(|(mp=$disk,|"
   fi
-}
-
-start_server() {
-  systemctl enable -q "$NFS_UNIT" 2>/dev/null || true
-  systemctl is-active --quiet "$NFS_UNIT" || timeout 90 systemctl start "$NFS_UNIT" ||
-    die "$NFS_UNIT did not start" "see: journalctl -u $NFS_UNIT; a kernel without nfsd cannot serve (modprobe nfsd)"
 }
 
 # export_folder: the running server follows the file, without a restart; the result is compared with it.

@@ -51,18 +51,13 @@ apt_update() {
 apt_install() {
   exec 7>"$APT_LOCK"
   flock 7
-  if ! apt_install_downloaded "$@"; then
+  # Without the network, if prepare.sh has downloaded the first one.
+  if ! { compgen -G "$APT_ARCHIVES/${1}_*.deb" && apt_run 480 install -y --no-install-recommends --no-download "$@"; } >/dev/null; then
     apt_update
     apt_change 480 install -y --no-install-recommends "$@" ||
       die "apt-get install $* failed" "repair what apt's lines with E: name above (apt-get update; apt-get install $*), and retry"
   fi
   exec 7>&-
-}
-
-# apt_install_downloaded NAME...: without the network, if prepare.sh has downloaded the first one.
-apt_install_downloaded() {
-  compgen -G "$APT_ARCHIVES/${1}_*.deb" >/dev/null &&
-    apt_run 480 install -y --no-install-recommends --no-download "$@" >/dev/null
 }
 
 # package_download NAME: downloads it unless it is there, so that package_install needs no network.

@@ -77,19 +77,14 @@ class LogFollower:
                 refusals += bool(ended and not error.transient)
                 if refusals >= MAX_REFUSALS:
                     raise LogLost(f"the log of pod {self._pod} is not available: {error.reason}") from None
-                if error.status != 400:
-                    self._note_break(error)
+                if error.status != 400 and not self._broken:
+                    self._broken = True
+                    self._progress(f"log connection failed, retrying: {error}")
             if ended and whole:
                 return
             if self._deadline.passed:
                 raise LogLost(f"timed out after {self._deadline.seconds:.0f} s: pod {self._pod} still ran")
             self._deadline.pause(RETRY_SECONDS)
-
-    def _note_break(self, error: ApiError) -> None:
-        """Report a broken connection once, not each failed retry."""
-        if not self._broken:
-            self._progress(f"log connection failed, retrying: {error}")
-        self._broken = True
 
     def _has_ended(self) -> bool | None:
         """Return whether the container has ended; None where the API is not responding just now."""

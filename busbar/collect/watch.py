@@ -193,8 +193,10 @@ class Watch(ABC):
                     return first
             if not rejected:
                 self._check_can_start(job, pods, list(seen.values()))
-            state = self._readiness(pods) + _first_issue(pods)
-            return Pending(state, POLL_SECONDS + len(pods) / PODS_PER_SECOND)
+            issue = next((issue for pod in pods for issue in kube_pods.issues_of(pod)), None)
+            # In short: the reason alternates between pulling and backing off; the details follow at the end.
+            why = f"; {issue.pod}: {_BRIEF_REASONS.get(issue.reason, issue.reason)}" if issue else ""
+            return Pending(self._readiness(pods) + why, POLL_SECONDS + len(pods) / PODS_PER_SECOND)
 
         try:
             return wait_until(started, self.deadline, poll_seconds=POLL_SECONDS, progress=self._progress)
@@ -339,9 +341,3 @@ def true_conditions(job: JsonObject) -> Iterator[JsonObject]:
 def phase(pod: JsonObject) -> str:
     """The phase of a pod, such as Running; empty where the API says nothing."""
     return str((pod.get("status") or {}).get("phase", ""))
-
-
-def _first_issue(pods: Sequence[JsonObject]) -> str:
-    issue = next((issue for pod in pods for issue in kube_pods.issues_of(pod)), None)
-    # In short: the reason alternates between pulling and backing off; the details follow at the end.
-    return f"; {issue.pod}: {_BRIEF_REASONS.get(issue.reason, issue.reason)}" if issue else ""

@@ -150,15 +150,14 @@ def _repair(
         found = f"revision {_revision(newest)}, {status} since {begun:%Y-%m-%d %H:%M:%S} UTC"
         return f"Helm release {name}: found {found}, left by an interrupted update; {done}"
 
+    def may_repeat(error: ApiError) -> bool:
+        # Conflict or not found: another process still works on the records.
+        return error.transient or error.conflict or error.not_found
+
     try:
-        return wait_until(look, Deadline(clock, API_SECONDS), poll_seconds=POLL_SECONDS, retry_on=_may_repeat)
+        return wait_until(look, Deadline(clock, API_SECONDS), poll_seconds=POLL_SECONDS, retry_on=may_repeat)
     except TimedOut as timeout:
         raise timeout.error or timeout from None
-
-
-def _may_repeat(error: ApiError) -> bool:
-    # Conflict or not found: another process still works on the records.
-    return error.transient or error.conflict or error.not_found
 
 
 def _path(metadata: JsonObject) -> str:

@@ -244,9 +244,9 @@ class Hosts:
             raise self._login_failed(host, "asks something, and nobody answers", printed) from None
         except TimeoutError:
             what = f"{script} timed out after {seconds} s{printed.quoted}"
-            raise ScriptError(
-                what, host.name, self._hanging(host) if printed.begun else self._by_hand(host)
-            ) from None
+            hangs = '"ps -eo stat,pid,args | grep ^D"', "see what hangs; repair or reboot"
+            fix = self._by_hand(host, *hangs) if printed.begun else self._by_hand(host)
+            raise ScriptError(what, host.name, fix) from None
         except (OSError, asyncssh.Error) as error:
             self._check_bastion(host, error)
             what = f"connection lost during {script}: {error}"
@@ -296,9 +296,6 @@ class Hosts:
 
     def _by_hand(self, host: Host, command: str = "id", why: str = _REPAIR) -> str:
         return f"{why}: ssh {self._jump}-p {host.port} {host.user}@{host.address} {command}"
-
-    def _hanging(self, host: Host) -> str:
-        return self._by_hand(host, '"ps -eo stat,pid,args | grep ^D"', "see what hangs; repair or reboot")
 
     def _check_bastion(self, host: Host, error: Exception) -> None:
         """Raise ScriptError if the bastion is the reason why the host cannot be reached."""

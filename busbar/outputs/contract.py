@@ -89,13 +89,16 @@ def _launch(
     job = nccljob.resolve(cluster, pool, [worker.name for worker in workers])
     configured, validation = cluster.pools[pool], cluster.validation_of(pool)
     found = {worker.name: facts.get(worker.name, {}) for worker in workers}
+    given = {name: each.get("rails") for name, each in found.items()}
+    rails = {name: tuple(hcas) for name, hcas in given.items() if isinstance(hcas, list)}
     # All workers of a pool have the same levels.
     levels = tuple(key for key, _ in workers[0].labels)
     return PoolLaunch(
         workers=job.nodes,
         gpus=configured.gpus,
         rails=configured.rails,
-        rail_hcas=_rail_hcas(found, configured.rails) or None,
+        # A worker with another number of rails was in quarantine at preflight.
+        rail_hcas={name: hcas for name, hcas in rails.items() if len(hcas) == configured.rails} or None,
         machines=machines_of(job.nodes, facts),
         rate_gbps=configured.rate_gbps,
         link_layer=configured.link_layer,
@@ -125,12 +128,6 @@ def _launch(
 def machines_of(names: Iterable[str], hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Host name -> the digest of its machine-id, if it is known. `hosts`: facts by host name."""
     return {name: hosts[name]["machine"] for name in sorted(names) if "machine" in hosts.get(name, {})}
-
-
-def _rail_hcas(facts: Mapping[str, Mapping[str, Any]], rails: int) -> dict[str, tuple[str, ...]]:
-    """Worker -> its rails, without workers that have another number: they were in quarantine at preflight."""
-    found = {name: each["rails"] for name, each in facts.items() if isinstance(each.get("rails"), list)}
-    return {name: tuple(hcas) for name, hcas in found.items() if len(hcas) == rails}
 
 
 def _interfaces(found: Sequence[Sequence[str] | None]) -> tuple[tuple[str, ...], ...] | None:

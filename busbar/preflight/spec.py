@@ -165,7 +165,8 @@ def spec_of(cluster: Cluster, *, login: Login | None = None, project: Path | Non
         [host.address for host in inventory.load_balancers],
         [[host.address, host.name] for host in inventory.servers],
     ]
-    network = cluster.network_operator
+    network, gpu = cluster.network_operator, cluster.gpu_operator
+    driver = gpu.values.get("driver")
     shared = cluster.hosts.virtual_ip
     of_servers = {SHARED: shared.address} if shared and not inventory.load_balancers else {}
     requirements = {
@@ -192,7 +193,7 @@ def spec_of(cluster: Cluster, *, login: Login | None = None, project: Path | Non
             ),
             **_node(cluster.k3s, "worker"),
             **pool.required,
-            driver_on_host=not _driver_in_container(cluster),
+            driver_on_host=not (gpu.enabled and isinstance(driver, dict) and driver.get("enabled") is True),
             transport=cluster.validation_of(name).required_transport,
             offered=network.enabled and "pciAddresses" not in network.selectors,
             **_fabric(cluster, name),
@@ -277,11 +278,6 @@ def _nccl_number(text: str | None) -> int:
 
 def _plan(script: str, *inputs: object) -> str:
     return short(digest([scripts.digest(script), *inputs]))
-
-
-def _driver_in_container(cluster: Cluster) -> bool:
-    driver = cluster.gpu_operator.values.get("driver")
-    return cluster.gpu_operator.enabled and isinstance(driver, dict) and driver.get("enabled") is True
 
 
 # nvidia-smi may take 2 x 60 s (host/preflight-hardware.sh), and 6 x 20 s more (host/preflight-health.sh).

@@ -475,5 +475,5 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
  62 61 the site's own
  70 1 bash -c tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log
  71 70 tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log"""
-    call = f"ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo \"$@\"; }}; k3s_kill_pods"
-    assert sorted(output("k3s-agent", call).split()[1:]) == ["40", "50", "51", "52", "53"]
+    stubs = f"ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo \"$@\"; }}; poll() {{ :; }}; "
+    assert sorted(output("k3s-agent", f"{stubs}k3s_kill_pods").split()[1:]) == ["40", "50", "51", "52", "53"]

@@ -327,7 +327,7 @@ def test_a_server_whose_whole_cluster_goes_gives_its_address_back_and_leaves_no_
 def test_a_k3s_that_others_upgraded_to_another_minor_version_is_not_downgraded(
     server: Host, by_hand: str
 ) -> None:
-    """Preflight does not look again for a change of another key."""
+    """Preflight does not look again for another secret, or for a step that is repeated."""
     server.release(by_hand)
     shutil.copyfile(server.root / f"state/mirror/k3s-{by_hand}", server.root / "usr/local/bin/k3s")
     before = server.files()
