@@ -6,7 +6,6 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,9 +123,9 @@ def test_a_restart_of_k3s_that_drains(lab: Lab, slurm: Slurm) -> None:
     back(lab, slurm)
 
 
-def test_the_removal_of_a_worker(lab: Lab, slurm: Slurm, tmp_path: Path) -> None:
+def test_the_removal_of_a_worker(lab: Lab, slurm: Slurm) -> None:
     words = (*BUSBAR, "remove", "nodes")
-    spec = json.dumps({"workers": ["worker-1"], "folder": str(tmp_path)})
+    spec = json.dumps({"workers": ["worker-1"]})
     kubeconfig = lab.pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", "dev").stdout
     job = slurm.young_job(slurm.on()["worker-2"])
     with running(lab, *words, stdin=spec, **{KUBECONFIG_TEXT: kubeconfig}) as removal:
