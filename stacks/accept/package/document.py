@@ -20,9 +20,9 @@ from markupsafe import Markup
 
 from busbar import __version__
 from busbar.exits import DONE, FAILED, NO_VERDICT, Failed, Misuse, NoVerdict
-from busbar.fabric.diagnosis.page import Cells, cells_of, heat_map
 from busbar.fabric.diagnosis.stages import comparable
 from busbar.fabric.localise import Known
+from busbar.fabric.localise.groups import GOOD
 from busbar.judge.nccl.expected import JUDGE
 from busbar.judge.nccl.report.html import style
 from busbar.judge.nccl.report.svg import curve_svg, series_svg, template
@@ -44,6 +44,8 @@ SCHEMA = 3
 """Raised when the meaning of a document changes; another one is refused."""
 # Settings of a measurement that are versions, with that of NCCL.
 VERSIONS = ("k3s", "gpu-operator", "network-operator", "image", "nccl")
+# The share of the expected busbw below which a cell of the page has this colour.
+COLOURS = ((1 / 3, "#e06666"), (0.6, "#ea8f7a"), (0.8, "#f4b183"), (GOOD, "#ffe08a"), (1e9, "#a9dfb3"))
 WORDS = {"accepted": "Accepted on", "refused": "Refused; passed are", "undecided": "Not decided; passed are"}
 
 NAMESPACE = "acceptance@busbar"
@@ -154,28 +156,25 @@ def report(found: Mapping[str, Any], evidence: Evidence, signers: Sequence[str] 
             if result.curve:
                 runs = more.by_size(name) if more else None
                 curves[f"{pool}: {name}"] = Markup(curve_svg(name, result, inline=True, runs=runs))
-    heat = {pool: made for pool in pools if (made := or_none(partial(_heat_map, evidence, pool)))}
+    figures = {pool: made for pool in pools if (made := or_none(partial(_figures, evidence, pool)))}
     series = {pool: shown for pool in pools if (shown := or_none(partial(dots, evidence, pool)))}
-    soak = Markup(series_svg(series)) if series else ""
     return template("stacks.accept.package", "report.html.j2").render(
-        found=found, signers=signers, headline=headline(found), style=style(), curves=curves, soak=soak,
-        heat=heat,
+        found=found, signers=signers, headline=headline(found), style=style(), curves=curves, figures=figures,
+        colours=COLOURS, soak=Markup(series_svg(series)) if series else "",
     )  # fmt: skip
 
 
-def _heat_map(evidence: Evidence, pool: str) -> tuple[Markup, dict[str, list[float | None]]] | None:
-    """The map, and GB/s per node: alone, best pair, slowest rail. None without runs. Raises Untrusted."""
+def _figures(evidence: Evidence, pool: str) -> dict[str, list[tuple[float, float] | None]]:
+    """Per node: alone, best pair, each rail, as a share and GB/s. Empty without runs. Raises Untrusted."""
     facts = evidence.begun.site.pools[pool]
     known = comparable(Known(evidence.results(pool, *kinds.OF_NODES), facts.group_gbps))
-    if not (cells := cells_of(known.shares())):
-        return None
-    best = cells_of({group: busbw or 0.0 for group, busbw in known.results.items()})
-    figures = dict[str, list[float | None]]()
-    for name in facts.workers:
-        runs = best.get(name, Cells())
-        figures[name] = [runs.alone, runs.pair, min(runs.rails.values(), default=None)]
-    absent = {name: "no run" for name in facts.workers if name not in cells}
-    return heat_map(cells, facts.workers, absent, facts.rail_groups, facts.required.rails), figures
+    best: dict[tuple[str, str | int], tuple[float, float]] = {}
+    for group, share in known.shares().items():
+        what = ("alone", "pair")[len(group.nodes) - 1] if group.rail is None else group.rail
+        for node in group.nodes:
+            best[node, what] = max(best.get((node, what), (0.0, 0.0)), (share, known.results[group] or 0.0))
+    columns = ("alone", "pair", *range(facts.required.rails))
+    return {node: [best.get((node, what)) for what in columns] for node in facts.workers if best}
 
 
 def release() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,7 +19,6 @@ from stacks.accept.package import document, kinds
 from stacks.accept.package.document import NAMESPACE, _signer, sign, verify
 from stacks.accept.package.evidence import Untrusted, read_json, write_json
 from stacks.accept.package.subjects.collectives import RUNS
-from stacks.accept.tests.page import PICTURE, picture
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 
@@ -163,12 +163,21 @@ def test_what_was_simulated_stands_first(folder: Path) -> None:
     assert body.index("a simulator of nvidia-smi") < body.index("<h1")
 
 
-def test_the_page_shows_a_slow_rail_in_its_heat_map(folder: Path) -> None:
+def test_the_page_colours_a_slow_rail_and_shows_its_gbps(folder: Path) -> None:
     plan = plan_rails(made.WORKERS, made.site_of()[1].pools["h100"].rail_groups, Known(), rails=8)
     made.groups(folder, "rails", "000", plan, lambda group: 0.7 if group.rail == 3 else 1.0)
     page = document.contents(folder)[1][document.REPORT]
-    for what, share in (("alone", 100), ("rail 3", 70), ("rail 4", 100)):
-        assert f"<title>worker-1, {what}: {share} % of the expected value</title>" in page
+    row = next(line for line in page.splitlines() if '<td class="k">worker-1</td>' in line)
+    cells = re.findall(r'title="(\d+) %" style="background:([^"]+)">([\d.]+)<', row)
+    good, slow = "#a9dfb3", "#f4b183"
+    assert [cell[:2] for cell in cells] == [("100", good)] * 5 + [("70", slow)] + [("100", good)] * 4
+    assert float(cells[5][2]) == pytest.approx(0.7 * float(cells[4][2]), abs=0.01)
+
+
+def test_a_node_without_runs_has_no_figures_and_no_colour(folder: Path) -> None:
+    for stage in ("nvlink", "pairs", "rails"):
+        made.groups(folder, stage, "000", [], lambda group: 1.0)
+    assert "Nodes and rails" not in document.contents(folder)[1][document.REPORT]
 
 
 def other_judge(monkeypatch: pytest.MonkeyPatch, row: str, result: kinds.Finding) -> None:
@@ -208,7 +217,3 @@ def test_a_run_of_another_time_is_refused(folder: Path) -> None:
     begun = read_json(folder / "evidence/run.json")
     write_json(folder / "evidence/run.json", {**begun, "began": "2026-12-01T00:00:00Z"})
     assert made.result(folder, "inventory.h100.ecc").result == "unknown"
-
-
-def test_the_picture_of_the_readme_is_as_the_heat_map_draws_it_now() -> None:
-    assert PICTURE.read_text() == picture()
