@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from busbar.collect.collector import Collected
-    from busbar.config import Cluster
     from busbar.config.stackfile import StackFile
     from busbar.fabric.measure import Plan
     from busbar.fabric.measure.history import Entry
@@ -241,12 +240,21 @@ def history(stack: Stack, project: Project = None, as_json: AsJson = False) -> N
     normal; 1: one is low or no pass; 2: no run of one is known; 64: no such stack.
     """
     from busbar.config.stackfile import stack_of
+    from busbar.fabric.measure.history import entries, joined, read_cluster, read_folder
 
     path = find_file(stack, project)
     name = stack_of(path)
     is_here = (capability := capability_of(path)) and capability.measuring(path)
     loaded = None if is_here else load_stack(stack, project)
-    found, since = _entries(path.parent / ".busbar" / name, loaded)
+    runs, since = read_folder(path.parent / ".busbar" / name, progress), dict[str, datetime]()
+    try:
+        if loaded:
+            api = cluster_api(*loaded)
+            # A run that was judged again has its later verdict in the record on this machine.
+            runs, since = [*read_cluster(api, VALIDATION_NAMESPACE), *runs], joined(api)
+    except NoVerdict as unreached:
+        progress(f"note: only what was measured from this folder is shown: {unreached}")
+    found = entries(runs, since)
     if not found:
         fail(f"no measurement of stack {name} is recorded. Fix: busbar measure {shown(name)}", NO_VERDICT)
     as_object = {"stack": name, "runs": [each.as_object() for each in found]}
@@ -265,23 +273,6 @@ def history(stack: Stack, project: Project = None, as_json: AsJson = False) -> N
         progress(f"warning: no run on {listed(unmeasured)}. Fix: busbar measure {shown(name)}")
     if bad or unmeasured:
         raise typer.Exit(FAILED if bad else NO_VERDICT)
-
-
-def _entries(
-    folder: Path, stack: tuple[StackFile, Cluster] | None
-) -> tuple[list[Entry], dict[str, datetime]]:
-    """The runs on this machine and in the cluster, and `joined`; without the cluster a note says so."""
-    from busbar.fabric.measure.history import entries, joined, read_cluster, read_folder
-
-    runs, since = read_folder(folder, progress), dict[str, datetime]()
-    try:
-        if stack:
-            api = cluster_api(*stack)
-            # A run that was judged again has its later verdict in the record on this machine.
-            runs, since = [*read_cluster(api, VALIDATION_NAMESPACE), *runs], joined(api)
-    except NoVerdict as error:
-        progress(f"note: only what was measured from this folder is shown: {error}")
-    return entries(runs, since), since
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from busbar.collect.collector import Collected, collect
 from busbar.fabric.measure.plan import RUN_LABEL, CannotMeasure, Plan
 from busbar.judge.nccl import Verdict
 from busbar.kube import objects
-from busbar.kube.client import Api, ApiError, JsonObject
+from busbar.kube.client import Api, ApiError
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, TimedOut, wait_until
 from busbar.manifests.mpijob import API_VERSION
 from busbar.manifests.scheduling import PRIORITY_CLASSES
@@ -194,8 +194,14 @@ def find(api: Api, namespace: str | None = None) -> list[Remnant]:
         if namespace and kind in _CLUSTER_WIDE:
             continue
         collection = f"{base}/namespaces/{namespace}/{plural}" if namespace else f"{base}/{plural}"
-        for each in listed_if_served(api, collection, RUN_LABEL):
-            metadata = each["metadata"]
+        try:
+            served = api.list(collection, labelSelector=RUN_LABEL)
+        except ApiError as error:
+            # Without permission to list PriorityClasses we cannot have created one.
+            if not (error.not_found or (error.status == 403 and kind == "PriorityClass")):
+                raise
+            continue
+        for metadata in (each["metadata"] for each in served):
             inside = "" if kind in _CLUSTER_WIDE else f"namespaces/{metadata['namespace']}/"
             path = f"{base}/{inside}{plural}/{metadata['name']}"
             run, until = metadata["labels"][RUN_LABEL], metadata.get("annotations", {}).get(UNTIL, "")
@@ -307,17 +313,6 @@ def _remove_run(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback, 
     return f"{plan.run} is not removed: {'; '.join(left)}. {fix}" if left else ""
 
 
-def listed_if_served(api: Api, path: str, selector: str) -> list[JsonObject]:
-    """The objects with these labels; empty for a kind that the API does not serve. Raises ApiError."""
-    try:
-        return api.list(path, labelSelector=selector)
-    except ApiError as error:
-        # Without permission to list PriorityClasses we cannot have created one.
-        if not (error.not_found or (error.status == 403 and path == PRIORITY_CLASSES)):
-            raise
-        return []
-
-
 def _gone(api: Api, remnant: Remnant) -> bool | Pending:
     found = objects.find(api, remnant.path)
     if found and found["metadata"]["uid"] == remnant.uid:
@@ -325,7 +320,7 @@ def _gone(api: Api, remnant: Remnant) -> bool | Pending:
     if remnant.kind != "MPIJob":
         return True
     namespace = remnant.path.split("/")[-3]
-    pods = listed_if_served(api, f"/api/v1/namespaces/{namespace}/pods", f"{RUN_LABEL}={remnant.run}")
+    pods = api.list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{RUN_LABEL}={remnant.run}")
     return Pending(f"{len(pods)} pods of {remnant} are ending") if pods else True
 
 
