@@ -85,7 +85,8 @@ drills: $(VENV)/.ready  ## day-2 changes on running hosts (about three hours, ne
 endif
 
 bench: $(VENV)/.ready  ## print the figures of bench/ (ratios within one run)
-	@for f in nccl_stream nccl_hostile preview_440 bring_up; do echo "== $$f"; $(BIN)/python bench/$$f.py || exit 1; done
+	@for f in nccl_stream.py nccl_hostile.py "scale.py --workers 440 --bare"; do \
+	  echo "== $$f"; $(BIN)/python bench/$$f || exit 1; done
 
 mutants: $(VENV)/.ready  ## seed faults into MODULE, print those that TESTS miss (BASE=main: only lines that differ from it)
 	@tests/mutants.sh "$(MODULE)" "$(TESTS)" "$(BASE)"

@@ -1,4 +1,4 @@
-"""A copy of this project with a backend of its own: what bench/scale.py and bench/preview_440.py measure."""
+"""A copy of this project with a backend of its own: what bench/scale.py measures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class Project:
 
     def configure(self, stack: str, cluster: Mapping[str, Any]) -> None:
         """Write the stack's file with `busbar:cluster`; what the engine wrote into it stays."""
-        configure(self.path, stack, {"busbar:cluster": dict(cluster)})
+        file = self.path / f"Pulumi.{stack}.yaml"
+        before = yaml.safe_load(file.read_text()) if file.exists() else None
+        file.write_text(yaml.safe_dump({**(before or {}), "config": {"busbar:cluster": dict(cluster)}}))
 
     def state_bytes(self, stack: str) -> int:
         """The size of the checkpoint, which the engine writes twice per step."""
@@ -89,10 +91,3 @@ class Project:
         if done.code != 0:
             raise SystemExit(f"{' '.join(command)} failed ({done.code}):\n{done.text[-6000:]}")
         return done
-
-
-def configure(project: Path, stack: str, config: Mapping[str, Any]) -> None:
-    """Write `config` into the file of a stack; the rest of the file stays."""
-    file = project / f"Pulumi.{stack}.yaml"
-    before = yaml.safe_load(file.read_text()) if file.exists() else None
-    file.write_text(yaml.safe_dump({**(before or {}), "config": dict(config)}))
