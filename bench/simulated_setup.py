@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
-import ipaddress
 import json
 import subprocess
 import sys
@@ -15,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from bench.project import ROOT
 from bench.simulated_site import PORT, Site
+from tests.support.api_server import kubeconfig
 from tests.support.clusters import all_operators, site
 from tests.support.reports import report
+from tests.unit.kube.api_server import self_signed
 
 POOLS = 10
 GROUPS = (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))
@@ -66,16 +60,8 @@ def simulated(
                 "key": private.export_private_key().decode(),
                 "report": about.model_dump(mode="json", exclude={"epoch"}),
             }
-    ca_pem = _certificate(folder / "tls.pem", config["hosts"]["load_balancers"][0]["address"])
-    user = {"name": "default", "user": {"token": "simulated"}}
-    kubeconfig = {
-        "apiVersion": "v1", "kind": "Config", "users": [user], "current-context": "default",
-        "clusters": [{"name": "default", "cluster": {
-            "server": "https://127.0.0.1:6443",
-            "certificate-authority-data": base64.b64encode(ca_pem.encode()).decode(),
-        }}],
-        "contexts": [{"name": "default", "context": {"cluster": "default", "user": "default"}}],
-    }  # fmt: skip
+    tls = self_signed(folder, config["hosts"]["load_balancers"][0]["address"])
+    ca_pem = tls.read_text()[tls.read_text().index("-----BEGIN CERTIFICATE") :]
     return Site(
         hosts=hosts,
         client_key=login.export_public_key().decode(),
@@ -83,8 +69,8 @@ def simulated(
         dead=list(dead),
         rebooted=list(rebooted),
         ca_pem=ca_pem,
-        tls_file=str(folder / "tls.pem"),
-        kubeconfig=yaml.safe_dump(kubeconfig),
+        tls_file=str(tls),
+        kubeconfig=kubeconfig(6443, ca_pem.encode()),
         nodes=[_node(host["name"]) for host in config["hosts"]["workers"]],
         counts=str(folder / "counts.json"),
     )
@@ -99,27 +85,6 @@ def _node(name: str) -> dict[str, Any]:
             "allocatable": {"nvidia.com/gpu": "8", "nvidia.com/hostdev": "8"},
         },
     }
-
-
-def _certificate(path: Path, address: str) -> str:
-    """A key and a self-signed certificate for `address` in one file; returns the certificate."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "simulated")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM).decode()
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_text(private.decode() + pem)
-    return pem
 
 
 @contextmanager

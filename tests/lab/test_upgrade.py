@@ -17,8 +17,7 @@ from busbar.kube.client import ApiError
 from lab.hosts import nspawn
 from lab.mirror.artifacts import K3sRelease, sha256
 from lab.topology import find
-from tests.support.api_clients import rest_api
-from tests.support.api_load import ApiLoad
+from tests.support.api_load import ApiLoad, rest_api
 from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Change, Lab, eventually
 from tests.support.own_stack import OwnStack
 

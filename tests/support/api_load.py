@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from busbar.kube.client import ApiError
-from tests.support.api_clients import QuickApi, rest_api
+from busbar.kube.client import ApiError, RestApi
 from tests.support.drills import count_requests
 
 WRITERS = 3
@@ -26,6 +26,18 @@ MORE_WRITES = 60
 
 GONE = 410
 NAMESPACES = "/api/v1/namespaces"
+
+
+class QuickApi(RestApi):
+    """A client that gives up early, so that an outage is measured and not waited for."""
+
+    timeout_seconds = 5
+    silence_seconds = 10
+
+
+def rest_api(kubeconfig: str) -> QuickApi:
+    """A client with the rights of a kubeconfig file."""
+    return QuickApi(Path(kubeconfig).read_text())
 
 
 @dataclass

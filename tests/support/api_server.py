@@ -51,21 +51,28 @@ class ApiServer:
         assert done.returncode == 0, done.stderr
 
     def define(self, group: str, version: str, kind: str) -> None:
-        """Make the CRD of a kind in namespaces, without a schema: its objects have any fields."""
-        plural, schema = f"{kind.lower()}s", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        served = {"served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        definition = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.{group}"},
-            "spec": {
-                "group": group,
-                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-                "scope": "Namespaced",
-                "versions": [{"name": version, **served}],
-            },
-        }
-        self.kubectl("apply", "-f", "-", objects=[definition])
+        """Make the CRD of a kind in namespaces."""
+        self.kubectl("apply", "-f", "-", objects=[definition(group, version, kind)])
+
+
+def definition(
+    group: str, version: str, kind: str, *, plural: str = "", scope: str = "Namespaced"
+) -> dict[str, Any]:
+    """The CRD of a kind, without a schema: its objects have any fields."""
+    singular = kind.lower()
+    plural = plural or f"{singular}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural, "singular": singular},
+            "scope": scope,
+            "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 @contextmanager
@@ -102,7 +109,7 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
                 assert process.poll() is None, (folder / f"{name}.log").read_text()[-2000:]
             if not certificate.exists():
                 return Pending("waiting for its certificate")
-            text = _kubeconfig(port, certificate.read_bytes())
+            text = kubeconfig(port, certificate.read_bytes())
             found = ApiServer(text, RestApi(text), folder)
             found.api.get("/api/v1/namespaces/default")
             return found
@@ -156,7 +163,7 @@ def _private_key() -> bytes:
     )
 
 
-def _kubeconfig(port: int, certificate: bytes) -> str:
+def kubeconfig(port: int, certificate: bytes) -> str:
     cluster = {
         "server": f"https://127.0.0.1:{port}",
         "certificate-authority-data": base64.b64encode(certificate).decode(),

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import typer.testing
+from rich.console import Console
 
 from busbar.cli import main as cli
 
@@ -16,6 +17,14 @@ from busbar.cli import main as cli
 def command() -> Any:
     """To read the signatures of all commands takes longer than most commands."""
     return cli.build()
+
+
+def shown(renderable: Any) -> str:
+    """What a wide terminal shows of it, without colours."""
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
 
 
 class _Main:

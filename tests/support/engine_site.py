@@ -22,7 +22,7 @@ from lab.build.go import build
 from lab.engine.environment import environment
 from lab.offline.kubernetes import PROVIDER
 from tests.support import engine_plugins
-from tests.support.api_server import ApiServer
+from tests.support.api_server import ApiServer, definition
 from tests.support.engine import PROJECT
 
 SECONDS = 600
@@ -221,20 +221,9 @@ def _definitions(objects: list[Object]) -> Iterator[Object]:
         group, _, version = api_version.rpartition("/")
         if "." not in group:
             continue
-        singular = kind.lower()
-        plural = f"{singular[:-1]}ies" if singular.endswith("cy") else f"{singular}s"
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        yield {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.{group}"},
-            "spec": {
-                "group": group,
-                "names": {"kind": kind, "plural": plural, "singular": singular},
-                "scope": "Namespaced" if namespaced else "Cluster",
-                "versions": [{"name": version, "served": True, "storage": True, "schema": schema}],
-            },
-        }
+        plural = f"{kind.lower()[:-1]}ies" if kind.endswith("cy") else ""
+        scope = "Namespaced" if namespaced else "Cluster"
+        yield definition(group, version, kind, plural=plural, scope=scope)
 
 
 def _official_provider(path: str) -> str:

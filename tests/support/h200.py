@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
+from tests.unit.hosts.bash import programs
+
 _REASONS = "clocks_throttle_reasons.active"
 SAMPLE = (
     "--format=csv,noheader,nounits "
@@ -64,9 +66,6 @@ def install(folder: Path, answers: Mapping[str, str] = NVIDIA_SMI) -> str:
 
     It refuses a question that has no recorded answer.
     """
-    folder.mkdir()
     cases = "".join(f"  {quote(asked)}) printf %s {quote(text)} ;;\n" for asked, text in answers.items())
-    program = folder / "nvidia-smi"
-    program.write_text(f'#!/bin/bash\ncase "$*" in\n{cases}  "") ;;\n  *) exit 2 ;;\nesac\n')
-    program.chmod(0o755)
+    programs(folder, {"nvidia-smi": f'case "$*" in\n{cases}  "") ;;\n  *) exit 2 ;;\nesac'})
     return f"PATH={folder}:$PATH; "

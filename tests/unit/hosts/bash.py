@@ -54,6 +54,14 @@ def output(script: str, call: str, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
+def programs(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write programs into a folder; a text without an interpreter is of bash."""
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text if text.startswith("#!") else f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
 class Box:
     """A folder in which the functions of the scripts find their places; it is $ROOT for them."""
 

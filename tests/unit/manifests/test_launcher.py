@@ -21,6 +21,7 @@ from busbar.judge.nccl.expected import profiles
 from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
 from tests.support.kube_site import job
+from tests.unit.hosts import bash
 
 MPIRUN = """#!/bin/bash
 if [[ ${1:-} == --version ]]; then echo "mpirun (Open MPI) ${OPEN_MPI:-4.1.4}"; exit; fi
@@ -36,9 +37,7 @@ OMPI_COMM_WORLD_LOCAL_RANK=0 "$@" && OMPI_COMM_WORLD_LOCAL_RANK=1 "$@"
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     texts = {"mpirun": MPIRUN, **dict.fromkeys(("all_reduce_perf", "all_gather_perf"), "#!/bin/true\n")}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    bash.programs(tmp_path, texts)
     return tmp_path
 
 
@@ -132,8 +131,7 @@ def test_the_first_rank_of_a_host_prints_its_limits_first(
 
 def test_names_that_do_not_resolve_keep_no_mpirun(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NAMES_SECONDS", 0)
-    (programs / "getent").write_text("#!/bin/bash\n[[ $2 == localhost ]]\n")
-    (programs / "getent").chmod(0o755)
+    bash.programs(programs, {"getent": "[[ $2 == localhost ]]"})
     done = run(job(), programs, hosts="localhost slots=8\nworker-1.nowhere slots=8\n")
     assert "# busbar: worker-1.nowhere does not resolve after 0 s" in done.stdout
     assert "mpirun <--allow-run-as-root>" in done.stdout

@@ -24,6 +24,7 @@ from busbar.manifests import mpijob
 from busbar.manifests.nccljob import NcclJob, nccl_job
 from busbar.manifests.sbatch import script, segment_size
 from tests.support.kube_site import job
+from tests.unit.hosts import bash
 from tests.unit.judge.nccl.logs import Made, rack
 
 FIRST = "h100-ib-8x400"
@@ -105,9 +106,7 @@ def test_bash_and_shellcheck_find_nothing_wrong(name: str, image: str | None, tm
 @pytest.fixture
 def slurm(tmp_path: Path) -> Path:
     texts = {"srun": SRUN, "mpirun": MPIRUN, "all_reduce_perf": PROGRAM, "all_gather_perf": PROGRAM}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    bash.programs(tmp_path, texts)
     made(tmp_path, Made())
     return tmp_path
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from busbar.config import load
 from busbar.outputs import build_measured, build_outputs
 from busbar.outputs.contract import summarize
 from busbar.outputs.summary import summary
+from tests.support.cli import shown
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 
@@ -70,10 +70,8 @@ def _keep(folder: Path, verdict: Any) -> None:
 
 
 def _text(outputs: dict[str, Any], folder: Path | None = None) -> str:
-    console = Console(width=200, no_color=True)
-    with console.capture() as capture:
-        console.print(summary(outputs, folder=folder))
-    return "".join(" ".join(line.split()) + "\n" for line in capture.get().splitlines())
+    text = shown(summary(outputs, folder=folder))
+    return "".join(" ".join(line.split()) + "\n" for line in text.splitlines())
 
 
 def test_a_pass_is_shown_with_all_that_the_outputs_say_of_it() -> None:

@@ -405,13 +405,6 @@ def judged(folder: Path, row: str, outcome: str, reason: str) -> SimpleNamespace
     return found
 
 
-def programs(folder: Path, bodies: dict[str, str]) -> None:
-    folder.mkdir(exist_ok=True)
-    for name, body in bodies.items():
-        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
-        (folder / name).chmod(0o755)
-
-
 def sums(folder: Path) -> None:
     """Write SHA256SUMS anew, as a forger would."""
     files = kept.files_of(folder).items()

@@ -264,7 +264,7 @@ def test_a_proof_of_another_run_ends_the_stage(
 def script(call: str, folder: Path, *, programs: dict[str, str] | None = None, **values: str) -> Any:
     """The output of the script of the hosts, with these programs in FOLDER."""
     if programs:
-        made.programs(folder, programs)
+        bash.programs(folder, programs)
         call = f"PATH={folder}:$PATH {call}"
     return json.loads(output("accept/measure", call, FOLDER=str(folder), RUN="accept-1", **values))
 
@@ -284,8 +284,7 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_while_dcgm_runs_the_connection_is_not_silent_and_nothing_is_left_running(tmp_path: Path) -> None:
-    programs = {"dcgmi": '[[ $* == --version ]] || { sleep 1; echo "{}"; exit 226; }'}
-    made.programs(tmp_path, programs)
+    bash.programs(tmp_path, {"dcgmi": '[[ $* == --version ]] || { sleep 1; echo "{}"; exit 226; }'})
     done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH PULSE_SECONDS=0.1; stress")
     found = json.loads(done.stdout)
     assert (found["diag"], found["error"]) == ("{}", "dcgmi ended with exit code 226: ")
@@ -294,7 +293,7 @@ def test_while_dcgm_runs_the_connection_is_not_silent_and_nothing_is_left_runnin
 
 def test_gpus_that_a_process_outside_of_pods_uses_are_not_stressed(tmp_path: Path) -> None:
     apps = "[[ $1 == --query-compute-apps=pid ]] && printf '4711\\n4712\\n'"
-    made.programs(tmp_path, {"nvidia-smi": apps, "dcgmi": f"touch {tmp_path}/begun"})
+    bash.programs(tmp_path, {"nvidia-smi": apps, "dcgmi": f"touch {tmp_path}/begun"})
     done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH; stress")
     named = "processes outside of pods use its GPUs: 4711 4712. Fix: wait for their end" in done.stderr
     assert (done.returncode != 0, named, (tmp_path / "begun").exists()) == (True, True, False), done.stderr
@@ -441,6 +440,6 @@ def test_the_script_of_a_pod_starts_the_host_engine(tmp_path: Path, answers: str
         "nv-hostengine": f"touch {tmp_path}/started",
         "dcgmi": f"[[ $1 == discovery ]] || exec echo '{{}}'; [[ -e {tmp_path}/started ]] && {answers}",
     }
-    made.programs(tmp_path, programs)
+    bash.programs(tmp_path, programs)
     done = bash.run("accept/measure", f"PATH={tmp_path}:$PATH ENGINE=start ENGINE_SECONDS=0; stress")
     assert named in done.stdout + done.stderr

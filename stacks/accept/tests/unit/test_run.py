@@ -33,7 +33,7 @@ from stacks.accept.package.subjects import inventory as asking
 from stacks.accept.package.subjects.collectives import RUNS
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
-from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder
+from tests.unit.fabric.measure.foreign import MPIJOBS, Foreign, gpu_node, holder, preempt
 
 TIMES = ("2026-11-24T06:00:00Z", "2026-11-24T07:00:00Z")
 
@@ -110,15 +110,12 @@ def test_a_node_that_cannot_run_the_job_is_left_out_and_its_row_fails(on: Runnin
 
 
 def preempting(api: Any, runs: Callable[[JsonObject], object]) -> Callable[[JsonObject], None]:
-    """A job, of which a pod makes room for other pods. Events stay for an hour."""
+    """A job, of which a pod makes room for other pods."""
 
     def run(job: JsonObject) -> None:
         runs(job)
         api.logs.clear()
-        worker, namespace = f"{job['metadata']['name']}-worker-0", job["metadata"]["namespace"]
-        event = {"reason": "Preempted", "message": "by training", "involvedObject": {"name": worker}}
-        path = f"/api/v1/namespaces/{namespace}/events/{worker}"
-        api.objects[path] = {**event, "metadata": {"name": worker, "namespace": namespace}}
+        preempt(api, job)
 
     return run
 

@@ -10,9 +10,8 @@ from typing import Any
 from busbar.hosts import scripts
 from stacks.accept.package.evidence import Parts
 from stacks.accept.package.subjects import soak
-from stacks.accept.tests.unit import made
 from tests.support import h200
-from tests.unit.hosts.bash import output
+from tests.unit.hosts.bash import output, programs
 
 # As nvidia-smi of driver 570 prints them.
 GPUS = "GPU-1, 1652922000123, 96.00.89.00.01, Enabled\nGPU-2, [N/A], 96.00.89.00.01, Disabled\n"
@@ -21,7 +20,7 @@ LINKS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t 
 
 def reported(tmp_path: Path, smi: str) -> dict[str, Any]:
     """The report, where SMI is the body of a function nvidia-smi."""
-    made.programs(tmp_path / "smi", {"nvidia-smi": smi})
+    programs(tmp_path / "smi", {"nvidia-smi": smi})
     set_up = f"PATH={tmp_path}/smi:$PATH; INFINIBAND={tmp_path}/infiniband\n"
     found: dict[str, Any] = json.loads(output("preflight", set_up + scripts.part("accept/inventory")))
     return found
@@ -80,7 +79,7 @@ STATES = """\
 
 def sampled(folder: Path, loops: int, between: str = "", smi: str = "") -> list[dict[str, Any]]:
     """The samples of a host; BETWEEN runs after each, and SMI is the body of nvidia-smi."""
-    programs, loops_left = folder / "programs", folder / "loops"
+    loops_left = folder / "loops"
     count = f"read -r n <{loops_left}; echo $((n - 1)) >{loops_left}"
     own = {
         "nvidia-smi": smi or f"case $1 in nvlink) ;; *) cat {folder}/gpus ;; esac",
@@ -88,10 +87,10 @@ def sampled(folder: Path, loops: int, between: str = "", smi: str = "") -> list[
         "systemctl": f"cat {folder}/invocation",
         "sleep": f"{between}\n{count}; ((n > 1)) || kill $PPID",
     }
-    made.programs(programs, own)
+    programs(folder / "programs", own)
     (folder / "gpus").write_text(STATES)
     loops_left.write_text(f"{loops}\n")
-    values = f"PATH={programs}:$PATH INFINIBAND={folder}/hcas FILE={folder}/samples"
+    values = f"PATH={folder}/programs:$PATH INFINIBAND={folder}/hcas FILE={folder}/samples"
     output("accept/soak", f"{values} RUN=accept-1 SAMPLE_SECONDS=0 SOAK={folder} LC_ALL=C\n(sample) || true")
     return [json.loads(line) for line in (folder / "samples").read_text().splitlines()]
 

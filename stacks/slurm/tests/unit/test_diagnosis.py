@@ -29,6 +29,7 @@ from stacks.slurm.tests.support import compute, configured, slurm, stack_file
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.diagnosis import site as of_k3s
+from tests.unit.hosts.bash import programs
 
 # mpirun of that folder, here `ranks`, prints the tables: it gets the nodes as a hostfile.
 SRUN = """#!/bin/bash
@@ -136,10 +137,7 @@ class Site:
         for name in self.refusing:
             (folder / "refuses" / name).touch()
         (folder / "speed").write_text("".join(f"{key} {share}\n" for key, share in self.slow.items()))
-        programs = {"srun": SRUN, "scontrol": SCONTROL, "ranks": of_k3s.MPIRUN}
-        for program, text in programs.items():
-            (folder / program).write_text(text)
-            (folder / program).chmod(0o755)
+        programs(folder, {"srun": SRUN, "scontrol": SCONTROL, "ranks": of_k3s.MPIRUN})
         environment = {
             **{"PATH": f"{folder}:{os.environ['PATH']}", "FOLDER": str(folder), "TMPDIR": str(self.folder)},
             **{"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": nodes, "NCCL_SOCKET_IFNAME": "lo"},

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.hosts.bash import programs
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = ("ddp.sbatch", "deepspeed.sbatch")
 JOB = {
@@ -29,10 +31,7 @@ def run(
         "getent": '[[ $2 == gpu-2 ]] && echo "10.0.0.12 STREAM gpu-2"',
         "ip": '[[ $4 == 10.0.0.12 ]] && echo "10.0.0.12 dev eno1 src 10.0.0.11 uid 0"',
     }
-    for command, body in commands.items():
-        path = folder / command
-        path.write_text(f"#!/bin/bash\n{body}\n")
-        path.chmod(0o755)
+    programs(folder, commands)
     env = {"PATH": f"{folder}:{os.environ['PATH']}", **more}
     return subprocess.run(
         ["bash", FOLDER / name, *words], env=env, text=True, capture_output=True, timeout=30, check=False

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from busbar.outputs.contract import summarize
 from stacks.slurm.package import outputs
 from stacks.slurm.package.config import Slurm
 from stacks.slurm.package.outputs import summary
 from stacks.slurm.tests.support import compute, configured, facts, slurm
+from tests.support import cli
 from tests.support.verdicts import failing, passing
 
 
@@ -23,9 +23,7 @@ def built(verdict: dict[str, Any] | None = None, made: Slurm | None = None) -> d
 
 
 def shown(values: dict[str, Any], folder: Path | None = None) -> str:
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(summary(values, folder=folder))
-    return console.export_text()
+    return cli.shown(summary(values, folder=folder))
 
 
 def test_a_pass_has_the_measured_bandwidth_and_the_versions_that_were_found() -> None:

@@ -13,7 +13,7 @@ import yaml
 from busbar.hosts import scripts
 from stacks.slurm.package import preflight, render
 from stacks.slurm.tests.support import configured, slurm
-from tests.unit.hosts.bash import output, run
+from tests.unit.hosts.bash import output, programs, run
 
 pytestmark = pytest.mark.slow
 
@@ -224,11 +224,9 @@ def test_nodes_of_several_partitions_are_listed_once() -> None:
 
 
 def test_the_error_of_a_question_in_a_pod_is_that_of_the_pod_and_not_of_kubectl(tmp_path: Path) -> None:
-    pod = tmp_path / "pod"
     ends = "echo 'command terminated with exit code 1' >&2; exit 1"
-    pod.write_text(f"#!/bin/sh\necho 'busbar: a: invalid gres' >&2; {ends}\n")
-    pod.chmod(0o700)
-    done = run("slurm-job", "PAYLOAD='{}'; ask_within", SCRIPT="", WITHIN=str(pod))
+    programs(tmp_path, {"pod": f"echo 'busbar: a: invalid gres' >&2; {ends}"})
+    done = run("slurm-job", "PAYLOAD='{}'; ask_within", SCRIPT="", WITHIN=f"{tmp_path}/pod")
     assert (done.returncode, done.stderr) == (1, "busbar: a: invalid gres\n")
 
 

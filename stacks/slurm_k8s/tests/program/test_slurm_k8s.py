@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from io import StringIO
 from itertools import pairwise
 from typing import Any
 
 import pulumi
 import pytest
-from rich.console import Console
 
 from busbar.components import frame
 from busbar.outputs.contract import FORMAT
@@ -18,6 +16,7 @@ from stacks.slurm_k8s.package.values import DATABASE_KEY, JWT_KEY, SLURM_KEY
 from stacks.slurm_k8s.tests.support import SlurmCluster, configured, node
 from tests.program.harness import RELEASE, Run, texts
 from tests.program.on_cluster import NAMESPACE, PASSWORD, created, run_on_cluster
+from tests.support import cli
 from tests.support.measured import outputs
 
 SECRET = "kubernetes:core/v1:Secret"
@@ -135,9 +134,7 @@ def test_the_outputs_name_the_nodes_and_partitions_and_what_was_measured() -> No
 
 
 def shown(run: Run) -> str:
-    console = Console(width=200, file=StringIO())
-    console.print(summary(run.outputs))
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
+    return cli.shown(summary(run.outputs))
 
 
 def test_the_outputs_claim_nothing_of_jobs_where_no_probe_ran() -> None:

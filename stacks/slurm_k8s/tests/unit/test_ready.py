@@ -21,6 +21,7 @@ from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
 from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, slurm
 from stacks.slurm_k8s.tests.support import cluster as site
 from tests.support.kube_cluster import Clock
+from tests.unit.hosts.bash import programs
 
 POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
 
@@ -181,9 +182,7 @@ def test_a_driver_library_of_0_bytes_in_the_pod_is_named_with_its_node(
 ) -> None:
     result(cluster := both())
     (tmp_path / "libcuda.so.1").write_bytes(bytes(size))
-    for name, text in {"srun": 'shift; exec "$@"', "scontrol": f'echo "$@" >{tmp_path}/said'}.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    programs(tmp_path, {"srun": 'shift; exec "$@"', "scontrol": f'echo "$@" >{tmp_path}/said'})
     script = cluster.submitted[0]["script"].replace("/usr/lib64", str(tmp_path)).replace("all =", "any =")
     gpus = ",".join(map(str, range(POOL.gpus)))
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": gpus, "SLURM_JOB_ID": "7"}

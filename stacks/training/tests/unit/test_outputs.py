@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from stacks.training.capability import GATE
 from stacks.training.package.outputs import FIELDS, Outputs, build_outputs, read_summary, summarize, summary
@@ -15,6 +14,7 @@ from stacks.training.package.target import targets
 from stacks.training.package.verdict import Verdict
 from stacks.training.tests.support import cluster, target, training
 from stacks.training.tests.unit.made import first, verdict
+from tests.support import cli
 from tests.support.verdicts import passing
 
 
@@ -30,10 +30,7 @@ def of_run(found: Verdict | None = None, **change: Any) -> dict[str, Any]:
 
 
 def shown(found: dict[str, Any], folder: Path | None = None) -> str:
-    console = Console(width=200, no_color=True)
-    with console.capture() as capture:
-        console.print(summary(found, folder=folder))
-    return capture.get()
+    return cli.shown(summary(found, folder=folder))
 
 
 def rows(text: str) -> list[str]:

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from stacks.watch.capability import GATE
 from stacks.watch.package.outputs import build_outputs, summary
 from stacks.watch.tests.support import watch
+from tests.support.cli import shown
 
 PASS = {"passed": True, "reasons": [], "nodes": 2}
 FAIL = {"passed": False, "reasons": ["gpu-2 1/2"], "nodes": 1}
@@ -21,25 +21,18 @@ def outputs(printed: Any = PASS, **config: Any) -> dict[str, Any]:
     return build_outputs(watch(**config), "site", text)
 
 
-def shown(found: dict[str, Any]) -> str:
-    console = Console(width=200, no_color=True)
-    with console.capture() as capture:
-        console.print(summary(found))
-    return capture.get()
-
-
 def test_a_check_that_passed_is_a_pass() -> None:
     found = outputs()
     assert (found["watch_passed"], found["watch_reasons"], found["nodes_read"]) == (True, [], 2)
     assert GATE.refusal(found, enforce=True) is None
-    assert shown(found).startswith("PASS  all rails of 2 nodes are read\n")
+    assert shown(summary(found)).startswith("PASS  all rails of 2 nodes are read\n")
 
 
 def test_a_check_that_did_not_pass_fails_the_update_and_shows_its_reasons() -> None:
     found = outputs(FAIL)
     text = GATE.refusal(found, enforce=True)
     assert text and text.startswith("monitoring is not complete for cluster site:\n  - gpu-2 1/2\n")
-    assert shown(found).startswith("FAIL  monitoring is not complete\n      gpu-2 1/2\n")
+    assert shown(summary(found)).startswith("FAIL  monitoring is not complete\n      gpu-2 1/2\n")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +48,7 @@ def test_an_installed_grafana_names_its_secret_and_dcgm_what_to_set_in_the_clust
     found = outputs(stack={"mode": "install"})
     assert found["grafana_secret"] == "kube-prometheus-stack/busbar-grafana-admin"
     said = 'gpu_operator.values: {"dcgmExporter": {"config": {"name": "busbar-dcgm-counters"}}}'
-    assert said in shown(found)
+    assert said in shown(summary(found))
     plain = outputs(dcgm=False)
     assert plain["grafana_secret"] is plain["gpu_operator_values"] is None
-    assert "gpu_operator" not in shown(plain)
+    assert "gpu_operator" not in shown(summary(plain))

@@ -20,6 +20,7 @@ from busbar.manifests.launcher import HOSTFILE
 from tests.support.clusters import all_operators, site
 from tests.support.kube_cluster import Clock, pod
 from tests.unit.fabric.measure.foreign import Foreign, gpu_node
+from tests.unit.hosts.bash import programs
 
 SSH = """#!/bin/bash
 # The host stands before the command, `cat FILE`.
@@ -119,9 +120,7 @@ class Site:
         folder = self.folder / "bin"
         (folder / "speed").write_text("".join(f"{key} {share}\n" for key, share in self.slow.items()))
         (folder / "hostfile").write_text("".join(f"{host} slots=8\n" for host in hosts))
-        for program, text in {"ssh": SSH, "mpirun": MPIRUN, "all_reduce_perf": "#!/bin/true\n"}.items():
-            (folder / program).write_text(text)
-            (folder / program).chmod(0o755)
+        programs(folder, {"ssh": SSH, "mpirun": MPIRUN, "all_reduce_perf": "#!/bin/true\n"})
         shell, option, script = launcher["command"]
         script = script.replace(f"HOSTFILE={HOSTFILE}", f"HOSTFILE={folder / 'hostfile'}")
         done = subprocess.run(

@@ -159,6 +159,18 @@ class Foreign(Cluster):
         ]
 
 
+def preempt(cluster: Cluster, job: JsonObject) -> None:
+    """The scheduler ends the first worker of the job, and one of another run. Events stay for an hour."""
+    namespace = job["metadata"]["namespace"]
+    for number, name in enumerate((job["metadata"]["name"], "nccl-run-0")):
+        cluster.objects[f"/api/v1/namespaces/{namespace}/events/e{number}"] = {
+            "metadata": {"name": f"e{number}", "namespace": namespace},
+            "reason": "Preempted",
+            "message": "Preempted by pod 7f2 on node gpu-1",
+            "involvedObject": {"kind": "Pod", "name": f"{name}-worker-0"},
+        }
+
+
 def _matches(each: JsonObject, selector: str) -> bool:
     labels = each["metadata"].get("labels", {})
     pairs = [term.partition("=") for term in selector.split(",") if term]

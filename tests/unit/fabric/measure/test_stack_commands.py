@@ -21,7 +21,7 @@ from tests.support.cli import busbar
 from tests.support.clusters import all_operators, site
 from tests.support.kube_cluster import Clock, container
 from tests.unit.collect import launcher_log
-from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder
+from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder, preempt
 from tests.unit.fabric.measure.test_history import STEADY, run, summary
 
 FOLDER = Path(".busbar/mysite")
@@ -161,20 +161,6 @@ def test_minutes_bound_the_job(cluster: Foreign, words: tuple[str, ...], seconds
     busbar("measure", "mysite", "--pool", "h100", *words)
     [job] = [body for _, body in cluster.created if body["kind"] == "MPIJob"]
     assert job["spec"]["runPolicy"]["activeDeadlineSeconds"] == seconds
-
-
-def preempt(cluster: Foreign, job: JsonObject) -> None:
-    """The scheduler ends the first worker of the job, and of another run the same."""
-    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-    event = {
-        "metadata": {"name": "e1"},
-        "reason": "Preempted",
-        "message": "Preempted by pod 7f2 on node gpu-1",
-        "involvedObject": {"kind": "Pod", "name": f"{name}-worker-0"},
-    }
-    cluster.objects[f"/api/v1/namespaces/{namespace}/events/e1"] = event
-    of_others = {"kind": "Pod", "name": "nccl-run-0-worker-0"}
-    cluster.objects[f"/api/v1/namespaces/{namespace}/events/e2"] = {**event, "involvedObject": of_others}
 
 
 def test_an_idle_run_that_made_room_is_no_verdict_and_leaves_no_record(cluster: Foreign) -> None:
