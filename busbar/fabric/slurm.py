@@ -97,12 +97,10 @@ class Status:
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended and will write no more."""
         return not self.known or self.state.split("+")[0] not in (*WAITING, *RUNNING)
 
     @property
     def was_queued_again(self) -> bool:
-        """Whether Slurm has started the job more than once."""
         return self.restarts not in ("", "0")
 
 

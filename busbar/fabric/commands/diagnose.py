@@ -22,7 +22,7 @@ from busbar.text import counted, listed
 from busbar.writing import write_whole
 
 if TYPE_CHECKING:
-    from busbar.config.cluster import AnyCluster, Worker
+    from busbar.config.cluster import Worker
     from busbar.config.stackfile import StackFile
     from busbar.fabric.diagnosis import Backend, Findings, Scope, State
     from busbar.fabric.paths import Found
@@ -104,7 +104,7 @@ def _diagnose(
     """Find what is slow in a pool of a K3s cluster, and print it. Returns the exit code."""
     from busbar.config import stackfile
     from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
-    from busbar.fabric.diagnosis.quarantine import to_release, why_not, with_partners
+    from busbar.fabric.diagnosis.quarantine import reasons, to_release, why_not, with_partners
     from busbar.hosts.inventory import Inventory
     from busbar.kube.wait import SystemClock
 
@@ -127,11 +127,11 @@ def _diagnose(
     with when_interrupted(KEPT.format(stack=shown(file.stack))):
         state, found = run(backend, scope, file.stack, as_json=as_json)
     if quarantine:
-        put_in_quarantine(file, cluster, found)
+        edit_quarantines(file, {node: (None, why) for node, why in reasons(found, cluster).items()})
     kept = {node: why for node in judged if (why := why_not(state, found, node))}
     for node, why in kept.items():
         progress(f"{node} stays in quarantine: {why}")
-    _edit(file, {node: (cluster.quarantine[node], None) for node in judged if node not in kept})
+    edit_quarantines(file, {node: (cluster.quarantine[node], None) for node in judged if node not in kept})
     return found.exit_code or (NO_VERDICT if kept else 0)
 
 
@@ -214,18 +214,13 @@ def show_paths(stack: str, pool: str, found: Found, as_json: bool) -> int:
     return found.exit_code
 
 
-def put_in_quarantine(file: StackFile, cluster: AnyCluster, found: Findings, **where: str) -> None:
-    """Write the quarantines of the nodes that are named; `where`: as `quarantine.edit`.
+def edit_quarantines(
+    file: StackFile, changes: Mapping[str, tuple[str | None, str | None]], **where: str
+) -> None:
+    """Write quarantines into the stack file: worker -> the reason that it had, and the new one, or None.
 
-    Raises LimitExceeded.
+    `where`: as `quarantine.edit`.
     """
-    from busbar.fabric.diagnosis.quarantine import reasons
-
-    _edit(file, {node: (None, why) for node, why in reasons(found, cluster).items()}, **where)
-
-
-def _edit(file: StackFile, changes: Mapping[str, tuple[str | None, str | None]], **where: str) -> None:
-    """Write quarantines into the stack file: worker -> the reason that it had, and the new one, or None."""
     from busbar.config import ConfigError
     from busbar.config.engine_yaml import NotYaml
     from busbar.fabric.diagnosis.quarantine import edit

@@ -265,7 +265,7 @@ def history(stack: Stack, project: Project = None, as_json: AsJson = False) -> N
         usable = {host.name for host in cluster.hosts.workers} - {*cluster.quarantine}
         last = {worker: each for each in found for worker in usable & each.run.of(since)}
         unmeasured = sorted(usable - {*last})
-    bad = [each for each in last.values() if each.is_low or each.run.result.verdict != "pass"]
+    bad = [each for each in last.values() if each.warning or each.run.result.verdict != "pass"]
     for run, low in {each.run.record.job_uid: (each.run, each.warning) for each in bad}.values():
         text = f"{run.result.verdict} on {listed(run.nodes)} at {run.at:%Y-%m-%d %H:%M} UTC"
         progress(f"warning: {low or f'pool {run.record.pool}: {text}'}")
@@ -283,7 +283,7 @@ def _cells(entry: Entry) -> tuple[str, ...]:
         run.record.pool,
         run.record.kind,
         str(len(run.nodes)),
-        f"{run.result.verdict}{', low' if entry.is_low else ''}",
+        f"{run.result.verdict}{', low' if entry.warning else ''}",
         "" if busbw is None else f"{busbw:g}",
         f"{busbw / noise.median:.1%}" if noise and busbw is not None else "",
         f"{noise.mad:.2g}" if noise else "",

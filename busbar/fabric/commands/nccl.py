@@ -32,7 +32,6 @@ DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the group `nccl`."""
     app.command("run", epilog=option.epilog(EXAMPLES))(run)
     app.command("clean")(clean)
 
@@ -217,7 +216,6 @@ def read_settings(path: Path | None) -> dict[str, Any]:
 
 
 def new_run() -> str:
-    """The name of a run."""
     import secrets
 
     return f"run-{secrets.token_hex(3)}"

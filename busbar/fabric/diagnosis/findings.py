@@ -130,7 +130,6 @@ class Findings:
 
 
 def findings_of(state: State, scope: Scope) -> Findings:
-    """What the results say."""
     known = known_of(state, scope)
     found = score(known, scope.places)
     reasons = {group: reason for group, _, reason in state.results if reason}

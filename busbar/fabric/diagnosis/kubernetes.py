@@ -139,7 +139,6 @@ class InCluster:
         return {name: found.get(name, []) for name in nodes}
 
     def look(self, nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, tuple[str, ...]]]:
-        """See busbar.fabric.diagnosis.stages.Backend."""
         facts = read_facts(self.api, None, idle=self.idle)
         self._plan = plan_pool(
             facts,

@@ -27,13 +27,9 @@ OURS = "busbar diagnose "
 CANDIDATES = 8
 
 
-class LimitExceeded(Failed):
-    """More nodes are named than one diagnosis may put in quarantine; the text says which, and what to do."""
-
-
 def reasons(found: Findings, cluster: AnyCluster) -> dict[str, str]:
     """Node -> the reason of its quarantine. Not those of which it is only known that some of them are slow,
-    nor those that are in quarantine. Raises LimitExceeded."""
+    nor those that are in quarantine. Raises Failed for more than may be put there at once."""
     held, pool = cluster.quarantine, found.pool
     texts: dict[str, list[str]] = {}
     for row in found.rows:
@@ -48,7 +44,7 @@ def reasons(found: Findings, cluster: AnyCluster) -> dict[str, str]:
     if len(named) > limit:
         key = limit < left and "quarantine_limit" in type(hardware).model_fields
         fix = f"raise pools.{pool}.quarantine_limit, or " if key else ""
-        raise LimitExceeded(
+        raise Failed(
             f"{len(named)} nodes are named ({', '.join(named)}), and at most {limit} of the {len(workers)} "
             f"workers of pool {pool} may be put in quarantine at once. No changes made. Fix: look for "
             f"what they share first; {fix}edit the file by hand"

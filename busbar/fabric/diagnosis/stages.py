@@ -137,7 +137,6 @@ class Work:
 
     @property
     def nodes(self) -> list[str]:
-        """The nodes that it holds, sorted."""
         return sorted({node for group in self.groups for node in group.nodes})
 
     def run(self, whole: Run) -> Run:
@@ -272,7 +271,6 @@ class State(BaseModel):
             return None
 
     def write(self, folder: Path) -> None:
-        """Keep it there."""
         write_whole(folder / STATE, self.model_dump_json(indent=1) + "\n")
 
     @property
@@ -330,8 +328,6 @@ def expected_of(scope: Scope) -> dict[Kind, float]:
 
 @dataclass
 class Diagnosis:
-    """A diagnosis that runs, or is continued."""
-
     backend: Backend
     scope: Scope
     clock: Clock
@@ -417,13 +413,11 @@ class Diagnosis:
         return self.scope.validation.slots_per_worker or self.scope.hardware.gpus
 
     def _look(self, state: State, nodes: Iterable[str]) -> None:
-        """Note what the back end says of the nodes."""
         absent, reported = self.backend.look(sorted({*nodes}))
         state.absent |= absent
         state.reported = dict(reported)
 
     def _stage(self, state: State, stage: Stage, deadline: Deadline) -> None:
-        """Run what is left of a stage as a job, and keep what it gives."""
         self._look(state, [node for group in state.left(stage) for node in group.nodes])
         if not (groups := state.left(stage)):
             return

@@ -125,16 +125,13 @@ def expected_busbw(system: Expectation) -> dict[Kind, float]:
 
     They are all pairs across rail groups, because it is not known what the uplinks carry.
     """
-    found: dict[Kind, float | None] = {
-        "node": _all_reduce(system, nodes=1),
-        "in_group": _all_reduce(system, nodes=2),
-    }
+
+    def least(**shape: int) -> float | None:
+        """The least that a public result of such a system shows."""
+        return system.model_copy(update=shape).bounds("all_reduce").healthy
+
+    found: dict[Kind, float | None] = {"node": least(nodes=1), "in_group": least(nodes=2)}
     # Inside an NVLink domain of several hosts a pair does not use its rails.
     if system.rails == system.gpus_per_node and system.nodes_per_domain == 1:
-        found["rail_in_group"] = _all_reduce(system, nodes=2, rails=1, gpus_per_node=1)
+        found["rail_in_group"] = least(nodes=2, rails=1, gpus_per_node=1)
     return {kind: busbw for kind, busbw in found.items() if busbw}
-
-
-def _all_reduce(system: Expectation, **shape: int) -> float | None:
-    """The least that a public result of such a system shows."""
-    return system.model_copy(update=shape).bounds("all_reduce").healthy

@@ -255,7 +255,6 @@ class _Reader:
         return same_gpus and same_hcas and profile.transport != "socket" and not hidden
 
     def _hcas(self, profile: Profile | None, transport: str) -> dict[str, int]:
-        """The HCAs of a worker pod."""
         known = self._known_hcas
         of_profile = profile and profile.hca_resource in known and {profile.hca_resource: profile.hca_count}
         found = self._first(

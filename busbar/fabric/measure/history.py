@@ -114,11 +114,6 @@ class Entry:
     changes: tuple[str, ...]
 
     @property
-    def is_low(self) -> bool:
-        """Whether it is below the noise of the passes before it."""
-        return self.warning is not None
-
-    @property
     def warning(self) -> str | None:
         """The warning about a run that is low; None for others."""
         noise, busbw = self.noise, self.run.result.busbw_gbps
@@ -132,11 +127,10 @@ class Entry:
         )
 
     def as_object(self) -> dict[str, Any]:
-        """The entry as JSON values."""
         record, nodes = self.run.record, {"nodes_measured": list(self.run.nodes)}
         result = self.run.result.model_dump(mode="json", exclude_none=True, exclude={"curve"}) | nodes
         noise = self.noise and {**asdict(self.noise), "floor": self.noise.floor}
-        about = {"pool": record.pool, "kind": record.kind, "low": self.is_low, "noise": noise}
+        about = {"pool": record.pool, "kind": record.kind, "low": bool(self.warning), "noise": noise}
         return {**about, "changes": list(self.changes), "result": result, "settings": record.settings}
 
 

@@ -163,11 +163,9 @@ class Plan:
 
     @property
     def priority(self) -> str:
-        """Name of the PriorityClass of an idle run."""
         return f"busbar-{self.run}"
 
     def collect_spec(self, folder: str) -> CollectSpec:
-        """The spec for collecting and judging the log of the job."""
         name = mpijob.render(self.job)["metadata"]["name"]
         return CollectSpec.model_validate(collect_spec(self.validation, self.job, name, folder=folder))
 

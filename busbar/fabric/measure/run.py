@@ -79,8 +79,6 @@ class LeftBehind(CannotMeasure):
 
 @dataclass(frozen=True)
 class Remnant:
-    """An object of a run."""
-
     kind: str
     path: str
     uid: str
@@ -230,7 +228,6 @@ def _has_begun(api: Api, plan: Plan, clock: Clock, progress: ProgressCallback) -
 
 
 def _create(api: Api, plan: Plan, until: str, deadline: Deadline, progress: ProgressCallback) -> None:
-    """Create the objects of the plan."""
     for path, manifest in plan.objects({UNTIL: until}):
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind in ("MPIJob", "Pod"):

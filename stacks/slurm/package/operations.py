@@ -22,14 +22,15 @@ from busbar.exits import Failed, Misuse
 from busbar.fabric.commands.diagnose import (
     FOLDER,
     KEPT,
+    edit_quarantines,
     measure_paths,
     one_pool,
-    put_in_quarantine,
     run,
     show_paths,
 )
 from busbar.fabric.commands.measure import asked, by_slurm
 from busbar.fabric.diagnosis import Scope
+from busbar.fabric.diagnosis.quarantine import reasons
 from busbar.fabric.diagnosis.stages import places_of
 from busbar.fabric.slurm import SCRIPT, SCRIPT_SECONDS, why_unusable
 from busbar.finding import shown
@@ -281,7 +282,8 @@ def diagnose(
         _, found = run(runner, scope, file.stack, as_json=as_json)
     if quarantine:
         section = f"{config.PROJECT}:{config.KEY}"
-        put_in_quarantine(file, slurm, found, section=section, role="compute")
+        changes = {node: (None, why) for node, why in reasons(found, slurm).items()}
+        edit_quarantines(file, changes, section=section, role="compute")
     return found.exit_code
 
 

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from busbar.config import load
+from busbar.exits import Failed
 from busbar.fabric.diagnosis import Diagnosis, State
 from busbar.fabric.diagnosis.findings import Findings, Row
-from busbar.fabric.diagnosis.quarantine import LimitExceeded, edit, reasons, with_partners
+from busbar.fabric.diagnosis.quarantine import edit, reasons, with_partners
 from busbar.hosts.inventory import Inventory
 from tests.support.clusters import site
 from tests.unit.fabric.diagnosis.stack import COMMENT, FILE, Stack, diagnose
@@ -89,7 +90,7 @@ def test_the_last_usable_node_of_a_pool_is_not_put_in_quarantine(tmp_path: Path)
         return Findings("h100", rows, (), {}, (), "", 6, 60, 1)
 
     assert reasons(found(*rows[:2]), inventory.cluster).keys() == {*names[:2]}
-    with pytest.raises(LimitExceeded, match="at most 2 of the 3 workers") as refused:
+    with pytest.raises(Failed, match="at most 2 of the 3 workers") as refused:
         reasons(found(*rows), inventory.cluster)
     assert "raise" not in str(refused.value), "its limit is that of all workers already"
 
