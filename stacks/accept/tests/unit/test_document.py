@@ -164,19 +164,23 @@ def test_what_was_simulated_stands_first(folder: Path) -> None:
 
 
 def test_the_page_colours_a_slow_rail_and_shows_its_gbps(folder: Path) -> None:
-    plan = plan_rails(made.WORKERS, made.site_of()[1].pools["h100"].rail_groups, Known(), rails=8)
+    pool = made.site_of()[1].pools["h100"]
+    plan = plan_rails(made.WORKERS, pool.rail_groups, Known(), rails=8)
     made.groups(folder, "rails", "000", plan, lambda group: 0.7 if group.rail == 3 else 1.0)
     page = document.contents(folder)[1][document.REPORT]
     row = next(line for line in page.splitlines() if '<td class="k">worker-1</td>' in line)
     cells = re.findall(r'title="(\d+) %" style="background:([^"]+)">([\d.]+)<', row)
+    alone, pair, rail = (pool.group_gbps[kind] for kind in ("node", "in_group", "rail_in_group"))
+    assert [float(gbps) for *_, gbps in cells] == pytest.approx(
+        [alone, pair, *[rail] * 3, 0.7 * rail, *[rail] * 4], rel=0.01
+    )
     good, slow = "#a9dfb3", "#f4b183"
     assert [cell[:2] for cell in cells] == [("100", good)] * 5 + [("70", slow)] + [("100", good)] * 4
-    assert float(cells[5][2]) == pytest.approx(0.7 * float(cells[4][2]), abs=0.01)
 
 
-def test_a_node_without_runs_has_no_figures_and_no_colour(folder: Path) -> None:
-    for stage in ("nvlink", "pairs", "rails"):
-        made.groups(folder, stage, "000", [], lambda group: 1.0)
+def test_a_pool_without_runs_has_no_table_of_nodes_and_rails(folder: Path) -> None:
+    for stage in kinds.OF_NODES:
+        shutil.rmtree(folder / "evidence" / stage / "h100")
     assert "Nodes and rails" not in document.contents(folder)[1][document.REPORT]
 
 
