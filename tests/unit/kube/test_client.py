@@ -122,12 +122,6 @@ def test_an_api_that_accepts_and_is_silent_has_a_fix(server: Server, monkeypatch
     read.set()
 
 
-def test_a_stream_is_handed_over_as_it_arrives(server: Server) -> None:
-    server.answers = [chunks(b"one\n", b"two\n")]
-    assert b"".join(RestApi(server.kubeconfig).stream("/log", follow="true")) == b"one\ntwo\n"
-    assert server.requests[0][1] == "/log?follow=true"
-
-
 def test_a_stream_that_breaks_is_told_from_one_that_ends(server: Server) -> None:
     server.answers = [chunks(b"one\n", whole=False)]
     stream = RestApi(server.kubeconfig).stream("/log")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from busbar.collect.busy import Kept
-from busbar.kube import client, wait
+from busbar.kube import wait
 from busbar.kube.client import ApiError, RestApi
 from busbar.outputs.contract import summarize
 from tests.support import cli
@@ -77,11 +77,6 @@ def test_an_endpoint_is_waited_for_whatever_it_answers_or_ends_with_1_and_the_fi
     assert "api_endpoint: timed out after 10 s: " in said and "HTTP 502" in said and "Fix: repair it" in said
 
 
-def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cluster) -> None:
-    cluster.objects["/api/v1/nodes"] = [node("w1")]
-    assert "w1: 0 allocatable, 8 expected" in failed("wait", "allocatable", stdin=QUESTION)
-
-
 @pytest.mark.parametrize(
     ("stdin", "complaint"),
     [
@@ -92,12 +87,6 @@ def test_a_worker_without_its_gpus_ends_it_with_1_and_the_nodes_name(cluster: Cl
 )
 def test_a_question_that_is_not_valid_is_bad_usage(cluster: Cluster, stdin: Any, complaint: str) -> None:
     assert complaint in failed("wait", "allocatable", stdin=stdin, code=64)
-
-
-def test_without_a_kubeconfig_it_is_bad_usage(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (client.KUBECONFIG_TEXT, "KUBECONFIG"):
-        monkeypatch.delenv(name, raising=False)
-    assert "Fix: set KUBECONFIG" in failed("wait", "allocatable", stdin=QUESTION, code=64)
 
 
 def test_a_collection_without_an_answer_says_where_the_log_is(cluster: Cluster, tmp_path: Any) -> None:

@@ -131,14 +131,6 @@ def test_a_drain_before_a_restart_that_a_budget_blocks_names_pod_and_budget() ->
     assert f"draining; w-1: {left}" in said[0]
 
 
-def test_a_scheduler_that_keeps_its_jobs_keeps_the_pods_and_the_worker_stays_cordoned() -> None:
-    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
-    with pytest.raises(PodsRemain, match="jobs of the scheduler"):
-        drained(cluster, "x", Scheduler(cluster, "w-1", "x", 1000))
-    assert "app evicted" not in cluster.log
-    assert seen(cluster).unschedulable
-
-
 def test_a_cordon_that_somebody_sets_at_the_same_moment_stays_when_the_worker_comes_back() -> None:
     cluster = Contended(node("w-1", "b"))
     drained(cluster)
@@ -211,14 +203,6 @@ def test_a_node_that_was_not_drained_is_left_as_it_is(cordoned: bool, says: str)
     with pytest.raises(Failed, match=f"w-1 was not drained by `busbar drain`[.;] {says}"):
         back(cluster)
     assert cluster.log == []
-
-
-def test_a_worker_comes_back_when_it_offers_its_gpus() -> None:
-    cluster = Nodes(offering(0))
-    drained(cluster)
-    cluster.clock.at(30, lambda: cluster.objects[f"{NODES}/w-1"]["status"].update(offering(8)["status"]))
-    assert back(cluster, [need(w_1=8)])
-    assert (cluster.log[-1], seen(cluster).unschedulable) == ("w-1 uncordoned", False)
 
 
 def test_an_update_does_not_wait_for_the_gpus_of_a_drained_worker_and_names_it() -> None:

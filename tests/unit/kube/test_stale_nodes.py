@@ -200,14 +200,6 @@ def test_an_api_that_is_away_for_a_while_keeps_nothing_cordoned_and_without_it_n
     assert cluster.log == []
 
 
-def test_schedulers_drain_a_removed_worker_and_its_pods_are_evicted_when_their_jobs_have_ended() -> None:
-    cluster = Nodes(node("w-1", "b"), pods=(pod("app", "w-1"),))
-    remove(cluster, hooks=asking(cluster, 20))
-    assert cluster.clock.now() >= 20
-    told = "w-1 drained by the scheduler: removed from the cluster"
-    assert cluster.log == [told, "w-1 cordoned", "app evicted", "w-1 deleted"]
-
-
 def test_schedulers_start_jobs_again_on_a_worker_whose_removal_was_interrupted() -> None:
     cluster = Nodes(node("w-1", "b"))
     cluster.clock.at(10, interrupt)

@@ -80,13 +80,6 @@ def test_a_quarantine_keeps_its_time_until_it_has_another_reason(cluster: Nodes)
     assert noted(cluster)["since"] != before.since
 
 
-def test_the_end_of_a_quarantine_removes_taint_and_reason_and_leaves_the_taints_of_others() -> None:
-    cluster = Nodes(node("w-1", "b", "site=x:NoSchedule"))
-    quarantine(cluster, "fan")
-    assert quarantine(cluster, None) == ["w-1"]
-    assert (cluster.taints("w-1"), noted(cluster)) == ({"site=x:NoSchedule"}, {})
-
-
 def seen(cluster: Nodes) -> Node:
     return Node.of(cluster.objects[f"{NODES}/w-1"])
 
