@@ -22,7 +22,6 @@ from busbar.cli.operation import confirm
 from busbar.config.stackfile import EXAMPLE
 from busbar.exits import Failed, Misuse
 from busbar.kube.client import ApiError
-from tests.support.cli import busbar
 
 ROOT = Path(__file__).resolve().parents[3]
 APP: Any = build()
@@ -78,21 +77,6 @@ def test_a_stack_is_named_and_its_project_chosen_in_one_way(words: tuple[str, ..
     assert options(words, "project") == ["--project", "-C"]
     stack = next(param for param in SHOWN[words].params if param.name == "stack")
     assert stack.metavar == "STACK"
-
-
-def test_the_project_option_finds_a_stack_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
-    (site / "below").mkdir(parents=True)
-    elsewhere.mkdir()
-    (site / "Pulumi.yaml").write_text("name: busbar\n")
-    (site / "Pulumi.prod.yaml").write_text("config: {}\n")
-    monkeypatch.chdir(elsewhere)
-    done = busbar("check-config", "prod", "-C", "../site")
-    assert (done.exit_code, done.stdout.partition(":")[0]) == (64, "busbar")
-    monkeypatch.chdir(site / "below")
-    assert busbar("check-config", "prod").stdout.startswith("busbar:cluster: missing")
-    monkeypatch.chdir(elsewhere)
-    assert busbar("check-config", "prod").exit_code == 64
 
 
 @pytest.mark.parametrize("project", ["busbar", *(each.name for each in capabilities() if each.config)])
@@ -227,9 +211,7 @@ def test_ctrl_c_at_a_question_is_an_interruption_and_no_error_of_busbar(
         (errno.EACCES, "Permission denied. Fix: give your user access to it"),
     ],
 )
-def test_a_full_disk_and_a_file_of_others_are_no_errors_of_busbar(
-    number: int, says: str, capsys: Any
-) -> None:
+def test_a_full_disk_and_files_of_others_are_no_errors_of_busbar(number: int, says: str, capsys: Any) -> None:
     assert end(OSError(number, os.strerror(number), "Pulumi.prod.yaml")) == 1
     assert capsys.readouterr().err.startswith(f"error: Pulumi.prod.yaml: {says}")
 

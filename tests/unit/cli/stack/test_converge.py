@@ -39,10 +39,6 @@ def again(*hosts: str, more: tuple[str, ...] = (), state: Snapshot | None = None
     return [urn.rpartition("::")[2] for urn in found]
 
 
-def test_a_host_is_checked_and_installed_again_and_its_removal_is_left_alone() -> None:
-    assert again("lb-1") == [PREFLIGHT, "busbar-load-balancer@lb-1", "busbar-nfs-server@lb-1"]
-
-
 @pytest.mark.parametrize(
     ("host", "resource"), [("w-1", "busbar-worker@w-1"), ("s-1", "busbar-control-plane@s-1")]
 )

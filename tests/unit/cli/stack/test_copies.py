@@ -194,9 +194,7 @@ def test_a_newer_state_and_a_silent_host_are_warnings(session: Any, monkeypatch:
     assert second.startswith("warning: bob@desktop has kept another state of this stack at ")
 
 
-def test_a_state_that_others_made_while_the_question_was_open_is_not_replaced(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_that_others_made_meanwhile_is_kept(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     export, states = state(ROOT, NAMESPACE).text, iter([state(), state(ROOT, HOST)])
     monkeypatch.setattr(copies, "_keepers", lambda _: (None, ()))
     monkeypatch.setattr(copies, "open_stack", lambda *_, **__: None)

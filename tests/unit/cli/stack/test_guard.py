@@ -166,14 +166,6 @@ def test_an_api_that_stops_responding_is_no_evidence(made: Site, monkeypatch: py
         replace(made.consumer(), clock=Clock()).check()
 
 
-def test_an_api_that_loses_a_server_is_asked_again(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [raising(SILENT), lambda _: [LLAMA]]
-    found = replace(made.cluster(), clock=Clock())
-    monkeypatch.setattr(guard, "workloads", lambda api: answers.pop(0)(api))
-    with pytest.raises(Failed, match="jobs are running or pending: MPIJob ml/llama; nothing was removed"):
-        found.check()
-
-
 def test_a_stack_asks_for_jobs_in_its_namespaces_and_for_those_of_its_kinds(made: Site) -> None:
     made.owners = {"training": "busbar-training/prod", "slurm": "busbar-slurm_k8s/prod"}
     made.workloads = [workload("training", "own", "Pod"), workload("ml", "of-trainer", "TrainJob")]
@@ -323,9 +315,7 @@ def test_an_update_deletes_no_release_while_jobs_run(made: Site, project: str) -
     check_removed(target, snapshot, ({"x-release"}, set()), lambda: KUBECONFIG)
 
 
-def test_a_preview_asks_for_claims_on_the_workers_that_it_deletes(
-    made: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preview_asks_for_claims_on_workers_that_leave(made: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(guard, "leaving", lambda _, workers: asked.append(workers))
     made.cluster()

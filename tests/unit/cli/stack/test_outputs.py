@@ -69,12 +69,6 @@ def test_outputs_of_another_project_are_listed_without_their_secrets(tmp_path: P
     assert words == ["nodes [1, 2]", "token [secret]", "word open"]
 
 
-def test_outputs_of_a_cluster_are_shown_as_its_summary(tmp_path: Path) -> None:
-    found = {"contract_version": 3, "nccl_passed": False, "nccl_reasons": ["lab: no verdict"]}
-    shown = _shown(Outputs(found, frozenset()), tmp_path)
-    assert shown.startswith("NOT MEASURED") and "no verdict" in shown
-
-
 def test_outputs_of_another_contract_are_listed_under_the_reason(tmp_path: Path) -> None:
     shown = _shown(Outputs({"contract_version": 1, "nccl_passed": True}, frozenset()), tmp_path)
     assert shown.startswith("outputs: unsupported contract_version 1 (supported: 3)")

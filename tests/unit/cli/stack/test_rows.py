@@ -193,9 +193,7 @@ def test_interrupted_changes_not_repeated_are_named(interrupted: str, kind: str,
 
 
 @pytest.mark.parametrize(("op", "ends"), [("delete-replaced", 1), ("create", 0)])
-def test_an_engine_that_hangs_after_a_failed_deletion_is_ended_once(
-    op: str, ends: int, monkeypatch: Any
-) -> None:
+def test_an_engine_that_hangs_after_a_failed_deletion_is_ended(op: str, ends: int, monkeypatch: Any) -> None:
     monkeypatch.setattr("busbar.cli.stack.rows._TICK_SECONDS", 0.01)
     monkeypatch.setattr("busbar.cli.stack.rows.STUCK_SECONDS", 0)
     ended: list[str] = []

@@ -205,19 +205,6 @@ def test_all_servers_are_locked_while_an_update_runs(target: Target, monkeypatch
     assert steps == [(["server-1", "server-2", "server-3"], COMMAND, False), "updated", "released"]
 
 
-def test_an_update_beside_a_restore_does_not_start(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    def held(*_: Any, **__: Any) -> None:
-        raise Failed("`busbar restore prod` changes the cluster")
-
-    monkeypatch.setattr(session, "held", held)
-    with (
-        pytest.raises(Failed, match=r"^`busbar restore prod`") as refused,
-        session.operation_lock(target, COMMAND),
-    ):
-        pytest.fail("it ran")
-    assert refused.value.exit_code == FAILED
-
-
 def test_of_another_project_no_servers_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "held", lambda *_, **__: pytest.fail("locked"))
     (tmp_path / "Pulumi.prod.yaml").write_text("config: {tiny:word: two}\n")
