@@ -108,9 +108,7 @@ STEPS = (
     ("step", "reason"),
     [*((step, INCOMPLETE) for step in STEPS), ("busbar-control-plane-stale-nodes", UNFINISHED)],
 )
-def test_an_update_with_a_failed_step_ends_with_an_error_and_uninstalls_nothing(
-    step: str, reason: str
-) -> None:
+def test_an_update_with_a_failed_step_is_an_error_and_uninstalls_nothing(step: str, reason: str) -> None:
     cluster = site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}, validation={"enabled": False})
     done = run_program(cluster, healthy(cluster, instead={step: {"stdout": UNKNOWN}}))
     assert reason in str(done.error)

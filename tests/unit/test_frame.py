@@ -70,9 +70,7 @@ def test_outputs_of_another_contract_or_without_a_field_are_not_read() -> None:
         ([], "fast", "there is no StorageClass fast; the cluster has none"),
     ],
 )
-def test_a_storage_class_that_is_not_there_is_found(
-    classes: list[Any], wanted: str | None, found: str
-) -> None:
+def test_a_missing_storage_class_is_found(classes: list[Any], wanted: str | None, found: str) -> None:
     api = Cluster({CLASSES: classes})
     chosen = storage_class(api, wanted)
     problems = [each.what for each in without_class(api, wanted, ("state", "storage_class"))]

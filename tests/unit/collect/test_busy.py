@@ -206,9 +206,7 @@ OWN = {"namespace": JOB["metadata"]["namespace"], "labels": {mpijob.JOB_LABEL: J
     ],
     ids=["of others", "of idle nodes", "the job's own", "beside what the job needs"],
 )
-def test_gpus_are_held_where_too_few_are_left_for_the_job(
-    gpus: int, pod: dict[str, Any], is_held: bool
-) -> None:
+def test_gpus_are_held_if_too_few_are_left_for_the_job(gpus: int, pod: dict[str, Any], is_held: bool) -> None:
     site = Site(WAIT)
     site.objects["/api/v1/nodes"] = [gpu_node(node, gpus=gpus) for node in NODES]
     site.train("llama-0")

@@ -65,9 +65,7 @@ def end(monkeypatch: pytest.MonkeyPatch, workers: Any = READY, servers: Any = ()
         {"servers": TimedOut(60, "waiting for the API", REFUSED)},
     ],
 )
-def test_an_api_without_an_answer_fails_the_update(
-    answers: dict[str, Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_api_fails_an_update(answers: dict[str, Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     [error] = answers.values()
     monkeypatch.setenv(STACK_SHOWN, "prod")
     with pytest.raises(pulumi.RunError) as caught:

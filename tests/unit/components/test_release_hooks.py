@@ -51,9 +51,7 @@ def test_a_recovery_before_an_upgrade_warns_and_one_before_an_installation_does_
     assert warnings == ["KUBECONFIG gpu-operator operators"]
 
 
-def test_nothing_is_recovered_when_the_check_refuses(
-    warnings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_that_refuses_recovers_nothing(warnings: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(api: Any) -> None:
         raise ValueError(f"{api} is not ready")
 

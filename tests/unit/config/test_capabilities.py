@@ -28,9 +28,7 @@ def schema_of(capability: Capability) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("capability", "file"), STACKS, ids=lambda each: each.name)
-def test_a_stack_file_is_valid_is_described_fits_the_schema_and_names_it_for_editors(
-    capability: Capability, file: Path
-) -> None:
+def test_a_stack_file_is_valid_described_and_names_its_schema(capability: Capability, file: Path) -> None:
     # The file of the lab's Slurm names a key that the lab makes.
     if not capability.host_roles or file.name != "Pulumi.dev.yaml":
         lines, warnings = capability.describe(file)
@@ -77,9 +75,7 @@ def test_what_is_no_object_is_refused(capability: Capability) -> None:
 
 
 @of_each
-def test_check_config_names_a_misspelt_key_and_what_is_missing(
-    capability: Capability, tmp_path: Path
-) -> None:
+def test_check_config_names_misspelt_and_missing_keys(capability: Capability, tmp_path: Path) -> None:
     name, project = capability.name, capability.project
     file = tmp_path / "Pulumi.prod.yaml"
     file.write_text(f"config: {{'{project}:{name[:-1]}': {{}}}}")

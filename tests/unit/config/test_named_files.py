@@ -76,9 +76,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path, key
         ("topo.xml", TOPOLOGY.ljust(1_000_001), "1000001 bytes"),
     ],
 )
-def test_a_topology_is_xml_that_fits_into_a_config_map(
-    tmp_path: Path, name: str, text: str, says: str
-) -> None:
+def test_a_topology_is_xml_that_fits_a_config_map(tmp_path: Path, name: str, text: str, says: str) -> None:
     assert topology(tmp_path, "ok.xml", TOPOLOGY.ljust(1_000_000)) == []
     [finding] = topology(tmp_path, name, text)
     assert says in finding and finding.startswith(f"validation.topology_file: '{name}'")

@@ -55,9 +55,7 @@ def file(tmp_path: Path) -> Path:
         (("ssh",), 4, "ssh"),
     ],
 )
-def test_a_finding_has_the_line_of_its_value_or_around_it(
-    file: Path, path: Any, line: int, place: str
-) -> None:
+def test_a_finding_has_the_line_of_or_around_its_value(file: Path, path: Any, line: int, place: str) -> None:
     assert located(file, [Finding(path, "is wrong", "repair it", "'x'")], file.name) == [
         f"Pulumi.mysite.yaml:{line} {place}: 'x' is wrong. Fix: repair it"
     ]

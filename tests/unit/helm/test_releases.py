@@ -192,9 +192,7 @@ def test_a_release_without_a_deployed_revision_is_missing(secrets: list[dict[str
 @pytest.mark.parametrize(
     ("expected", "back"), [(1, "helm rollback gpu-operator 1 -n gpu-operator, then: "), (3, "busbar up")]
 )
-def test_a_revision_that_somebody_else_has_deployed_is_not_that_of_the_stack(
-    expected: int, back: str
-) -> None:
+def test_a_revision_that_others_have_deployed_is_not_that_of_the_stack(expected: int, back: str) -> None:
     """Neither the engine nor its refresh sees other values, and the outputs name the former version."""
     [found] = missing(Counting({SECRETS: [record(2, "deployed")]}), [(*RELEASE, expected)])
     assert f"is at revision 2, expected {expected}: this stack has not installed it. Fix: {back}" in found

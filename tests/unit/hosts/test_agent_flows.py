@@ -197,9 +197,7 @@ def test_the_restart_for_another_configuration_rotates_what_is_due_too(worker: H
         ("state/deleted", "", "Node worker-1 was deleted: restarting k3s-agent, which makes it again"),
     ],
 )
-def test_changed_files_or_a_lost_node_restart_the_agent(
-    worker: Host, path: str, text: str, says: str
-) -> None:
+def test_changed_files_or_a_lost_node_restart_an_agent(worker: Host, path: str, text: str, says: str) -> None:
     worker.write(path, text)
     # A Node that was deleted cannot be drained.
     steps = install(worker, DRAIN="always" if path == "state/deleted" else "upgrade")
@@ -240,9 +238,7 @@ def pod() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_removal_ends_pods_before_their_mounts_and_the_record_last(
-    worker: Host, pod: subprocess.Popen[bytes]
-) -> None:
+def test_a_removal_ends_pods_then_mounts_then_the_record(worker: Host, pod: subprocess.Popen[bytes]) -> None:
     root = worker.root
     worker.state("processes", f"{pod.pid} 1 containerd -c /var/lib/rancher/k3s/agent/etc/config.toml\n")
     worker.state("ip netns list", "cni-1 (id: 0)\nsite\n")

@@ -45,9 +45,7 @@ def balancer(installed: tuple[Host, list[str]]) -> Host:
 
 
 @pytest.mark.parametrize(("unit", "file"), [("haproxy", CONFIG), ("keepalived", KEEPALIVED)])
-def test_a_file_is_checked_before_it_is_loaded(
-    installed: tuple[Host, list[str]], unit: str, file: str
-) -> None:
+def test_a_file_is_checked_before_loading(installed: tuple[Host, list[str]], unit: str, file: str) -> None:
     steps = installed[1]
     installs = f"apt-get install -y --no-install-recommends {unit}"
     package = [f"touch /var/lib/busbar/{unit}.installed", installs]

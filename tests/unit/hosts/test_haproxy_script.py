@@ -157,9 +157,7 @@ def test_haproxy_that_others_run_after_preflight_is_left_alone(
         ("haproxy", "of the package\n", "stopped haproxy\npurged haproxy\n"),
     ],
 )
-def test_a_removal_leaves_a_service_that_others_have_configured_since(
-    box: Box, unit: str, left: str, printed: str
-) -> None:
+def test_a_removal_leaves_what_others_configured_since(box: Box, unit: str, left: str, printed: str) -> None:
     box.write(FILES[unit], "of the package\n")
     box.write(f"state/{unit}.installed")
     run(box, f"configure_{unit}")

@@ -149,9 +149,7 @@ def test_a_script_that_is_not_there_is_named_and_nothing_runs(folder: Path) -> N
 
 
 @pytest.mark.parametrize("changed", [f"{SCRIPT}echo more\n", SCRIPT[:-2], ""])
-def test_a_script_with_another_digest_does_not_run_until_it_is_delivered_again(
-    folder: Path, changed: str
-) -> None:
+def test_a_script_with_another_digest_does_not_run_until_delivered_again(folder: Path, changed: str) -> None:
     deliver(folder).write_text(changed)
     done = launch(folder)
     assert (done.returncode, done.stdout) == (1, "")

@@ -53,9 +53,7 @@ MORE_NAMES = {"k3s": {"sha256": {"amd64": "ab" * 32}, "tls_san": ["api.Example.o
         (MORE_NAMES, "192.0.2.1 192.0.2.11 server-1 api.example.org"),
     ],
 )
-def test_a_server_s_certificate_has_the_api_and_its_own_names_once(
-    sections: dict[str, Any], names: str
-) -> None:
+def test_a_server_s_certificate_has_the_api_and_own_names_once(sections: dict[str, Any], names: str) -> None:
     made = inventory(**sections)
     assert made.api_endpoint == f"https://{names.split()[0]}:6443"
     found = k3s.tls_sans(made.cluster.k3s, made.servers[0], made.api_address, made.load_balancers)

@@ -225,9 +225,7 @@ def test_fetch_waits_for_a_download_of_the_same_file_that_still_runs(box: Box) -
         ("k3s-agent", "content_length https://192.0.2.1/k3s", True),
     ],
 )
-def test_the_proxy_is_for_downloads_not_for_hosts_of_the_cluster(
-    script: str, call: str, through_proxy: bool
-) -> None:
+def test_the_proxy_is_for_downloads_not_for_the_cluster(script: str, call: str, through_proxy: bool) -> None:
     # As /etc/environment names it for logins. The proxy never answers; a port of loopback refuses at once.
     short = 'curl() { command curl "$@" --max-time 0.3; }; '
     with socket.create_server(("127.0.0.1", 0)) as proxy:

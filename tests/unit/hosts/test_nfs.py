@@ -207,9 +207,7 @@ def test_a_removal_leaves_what_the_site_exports(box: Box, package_of_the_site: b
         ("10.9.9.9:893", "confirmed", ""),  # of another export
     ],
 )
-def test_a_removal_names_workers_that_still_mount_the_folder(
-    box: Box, address: str, status: str, holds: str
-) -> None:
+def test_a_removal_names_workers_that_still_mount_it(box: Box, address: str, status: str, holds: str) -> None:
     install(box, clients=("10.0.0.21", "fd00::21"))
     # /proc/fs/nfsd/clients/N/info shows a client like this.
     text = f'clientid: 0x6d077c99675df2b1\naddress: "{address}"\nstatus: {status}\n'

@@ -326,9 +326,7 @@ def test_the_last_server_goes_by_hand_or_with_the_cluster(cluster: Cluster, owne
 @pytest.mark.parametrize(
     ("state", "status"), [("active", 1), ("activating", 1), ("inactive", 0), ("failed", 0)]
 )
-def test_without_an_answer_only_a_stopped_server_is_removed(
-    cluster: Cluster, state: str, status: int
-) -> None:
+def test_without_answers_only_a_stopped_server_is_removed(cluster: Cluster, state: str, status: int) -> None:
     done = cluster.leave("api() { return 1; }; ", STATE=state)
     assert done.returncode == status, done.stderr
     assert ("systemctl stop k3s, and retry" in done.stderr) is (status == 1)

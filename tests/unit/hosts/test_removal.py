@@ -237,9 +237,7 @@ def test_a_removal_of_a_host_that_is_not_its_own_ends_well_and_runs_nothing(
         ("load balancer", MINE, "is already a load balancer (busbar/dev/worker-a)"),
     ],
 )
-def test_a_host_with_another_cluster_or_role_is_refused(
-    box: Box, role: str, owner: dict[str, str], says: str
-) -> None:
+def test_another_cluster_or_role_is_refused(box: Box, role: str, owner: dict[str, str], says: str) -> None:
     claim(box, MINE, role)
     assert says in box.error("k3s-agent", "claim_host worker", **owner)
 

@@ -108,9 +108,7 @@ def test_jobs_that_may_run_hold_a_restart_up(box: Box, pods: str, values: dict[s
         ("worker-1", "refuse", JOB, 0),  # not renamed: it asks before a restart, if there is one
     ],
 )
-def test_a_worker_with_jobs_gets_no_other_name(
-    box: Box, name: str, running: str, pods: str, status: int
-) -> None:
+def test_a_worker_with_jobs_keeps_its_name(box: Box, name: str, running: str, pods: str, status: int) -> None:
     box.write("etc/config.yaml", "node-name: worker-1\n")
     others = "k3s_refuse_conflicts k3s_node_address record_preexisting_files k3s_download restart_after_drift"
     others += " systemctl with_rotations k3s_record_machine record_applied_hash k3s_version"

@@ -295,9 +295,7 @@ def test_a_restored_server_starts_whatever_failed_before_and_is_waited_for(host:
 
 
 @pytest.mark.parametrize(("reset", "steps"), [("true", ["forget", "start", "save"]), ("", ["start"])])
-def test_a_start_after_a_reset_forgets_and_saves_the_passwords(
-    host: Box, reset: str, steps: list[str]
-) -> None:
+def test_a_start_after_a_reset_forgets_and_saves_passwords(host: Box, reset: str, steps: list[str]) -> None:
     recording = """
     forget_passwords() { echo forget; }
     start_and_await() { echo start; }

@@ -141,9 +141,7 @@ def test_another_server_takes_the_rotated_token_with_its_restart_and_rotates_non
         ),
     ],
 )
-def test_a_server_with_data_keeps_its_name_and_token(
-    box: Box, config: str, values: dict[str, str], says: str
-) -> None:
+def test_a_server_keeps_its_name_and_token(box: Box, config: str, values: dict[str, str], says: str) -> None:
     assert box.run("k3s-server", "refuse_new_identity").returncode == 0, "a fresh one may have any name"
     a_server(box, config)
     done = box.run("k3s-server", "refuse_new_identity", CONFIG, **values)

@@ -113,9 +113,7 @@ def test_an_image_without_a_program_says_so_and_what_to_set(programs: Path, miss
     assert done.stdout.splitlines()[-1] == f"{LAST_LINE} 127"
 
 
-def test_the_first_rank_of_a_host_prints_its_limits_first(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_rank_of_a_host_prints_its_limits(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbar.manifests.launcher.NODE_FILE", str(programs / "node"))
     (programs / "node").write_text("gpu-7\n")
     (programs / "all_reduce_perf").write_text("#!/bin/bash\necho rank $OMPI_COMM_WORLD_LOCAL_RANK\n")

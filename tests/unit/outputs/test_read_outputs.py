@@ -50,9 +50,7 @@ def read(reference: Reference) -> ClusterOutputs:
 
 
 @pytest.mark.parametrize(("outputs", "identifier"), [({"cluster_id": "a1"}, "a1"), ({}, "busbar/site")])
-def test_a_cluster_is_identified_by_its_id_or_else_by_its_name(
-    outputs: dict[str, str], identifier: str
-) -> None:
+def test_a_cluster_is_identified_by_its_id_else_by_its_name(outputs: dict[str, str], identifier: str) -> None:
     assert ClusterOutputs.from_dict({**exported(), **outputs}).identifier == identifier
 
 

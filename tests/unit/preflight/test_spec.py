@@ -62,9 +62,7 @@ def test_servers_need_room_for_etcd_and_images_and_load_balancers_for_a_package(
     ],
     ids=["nothing new", "a release of K3s", "a label", "another measurement"],
 )
-def test_hosts_that_a_change_concerns_are_asked_again(
-    pool: dict[str, Any], stack: dict[str, Any], again: list[str]
-) -> None:
+def test_changed_hosts_are_asked_again(pool: dict[str, Any], stack: dict[str, Any], again: list[str]) -> None:
     assert changed(asked(), asked(pool, **stack)) == again
 
 

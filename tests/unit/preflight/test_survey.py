@@ -319,9 +319,7 @@ def test_a_bastion_that_is_down_is_named_for_every_host_behind_it(key_file: Path
     assert all("bastion: root@127.0.0.1:1 refuses the connection" in each.what for each in outcome.errors)
 
 
-def test_a_silent_bastion_is_named_instead_of_the_hosts_behind_it(
-    key_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_bastion_is_named_instead_of_hosts(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # the connection is made, and nobody says anything
