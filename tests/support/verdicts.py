@@ -57,21 +57,10 @@ def failing(reason: str = "busbw 46.9 GB/s is below the floor of 360 GB/s", **va
 
 def unknown(reason: str = "the launcher never started") -> dict[str, Any]:
     """No evidence: nothing was measured."""
+    numbers = ("busbw_gbps", "expected_gbps", "floor_gbps", "ceiling_gbps", "fraction", "ranks", "nodes")
     return {
-        "schema": 3,
-        "verdict": "unknown",
-        "passed": False,
-        "reasons": [reason],
-        "busbw_gbps": None,
-        "expected_gbps": None,
-        "floor_gbps": None,
-        "ceiling_gbps": None,
-        "fraction": None,
-        "collectives": {},
-        "ranks": None,
-        "nodes": None,
-        "transport": "unknown",
-        "checks": [],
+        **{"schema": 3, "verdict": "unknown", "passed": False, "reasons": [reason]},
+        **{"collectives": {}, "transport": "unknown", "checks": [], **dict.fromkeys(numbers)},
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.drain import Hooks
-from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, NodeTaint, Note
+from busbar.kube.nodes import CORDONED, LEASES, MACHINE, NODES, Node, NodeTaint, Note
 from busbar.kube.wait import Pending
 from tests.support.kube_cluster import Clock, Cluster, not_found
 
@@ -85,6 +85,10 @@ class Nodes(Cluster):
     def taints(self, name: str) -> set[str]:
         """The taints of a Node, as texts."""
         return {str(NodeTaint(**each)) for each in self.objects[f"{NODES}/{name}"]["spec"]["taints"]}
+
+    def seen(self, name: str = "w-1") -> Node:
+        """The Node as busbar reads it."""
+        return Node.of(self.objects[f"{NODES}/{name}"])
 
     def list(self, path: str, **query: str) -> list[JsonObject]:
         self._fail()

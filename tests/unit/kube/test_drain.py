@@ -46,10 +46,6 @@ def back(cluster: Nodes, needs: list[AllocatableSpec] | None = None) -> bool:
     return uncordon(cluster, "w-1", needs or [], cluster.clock, lambda _: None)
 
 
-def seen(cluster: Nodes) -> Node:
-    return Node.of(cluster.objects[f"{NODES}/w-1"])
-
-
 def offering(gpus: int, *, ready: bool = True) -> JsonObject:
     found = node("w-1", "b", ready=ready)
     offered = {GPU: str(gpus)}
@@ -62,7 +58,7 @@ def test_the_node_is_cordoned_with_the_reason_before_pods_are_evicted_and_stays_
     cluster = Nodes(node("w-1", "b"), node("w-2", "c"), pods=pods)
     drained(cluster)
     assert cluster.log == ["w-1 cordoned", "app evicted"]
-    found = seen(cluster)
+    found = cluster.seen()
     assert found.unschedulable and found.drained.startswith("driver 580 (by anna@ops, since 20")
     assert found.drained.endswith("+00:00)")
 
@@ -99,10 +95,10 @@ def test_an_agent_restarts_when_jobs_of_schedulers_have_ended_and_pods_have_left
     before_restart(cluster, asking(cluster, 20))
     told = "w-1 drained by the scheduler: restart of K3s"
     assert cluster.log == [told, "w-1 cordoned", "app evicted"] and cluster.clock.now() >= 20
-    assert seen(cluster).notes[CORDONED].why == "restart of K3s"
+    assert cluster.seen().notes[CORDONED].why == "restart of K3s"
     put_back(cluster, "w-1", asking(cluster), cluster.clock)
     assert cluster.log[-2:] == ["w-1 uncordoned", "w-1 back in the scheduler"]
-    assert not seen(cluster).notes
+    assert not cluster.seen().notes
 
 
 @pytest.mark.parametrize("cluster", [Nodes(node("w-1", "b")), Nodes()], ids=["not drained", "no Node"])
@@ -135,7 +131,7 @@ def test_a_cordon_that_somebody_sets_at_the_same_moment_stays_when_the_worker_co
     cluster = Contended(node("w-1", "b"))
     drained(cluster)
     assert not back(cluster)
-    assert seen(cluster).unschedulable
+    assert cluster.seen().unschedulable
 
 
 def test_pods_that_nothing_starts_again_are_waited_for_or_ended_on_demand() -> None:
@@ -171,7 +167,7 @@ def test_the_pods_of_a_machine_that_does_not_answer_are_not_waited_for(died: flo
     cluster.died = {"w-1": died} if died else {}
     drained(cluster, said=said)
     assert said[-1] == "Node w-1 is silent: its pods cannot be drained, and start again elsewhere"
-    assert seen(cluster).unschedulable
+    assert cluster.seen().unschedulable
 
 
 def test_a_change_of_somebody_else_and_an_api_that_is_away_are_retried() -> None:
@@ -179,7 +175,7 @@ def test_a_change_of_somebody_else_and_an_api_that_is_away_are_retried() -> None
     conflict = ApiError("PATCH", 409, "the object has been modified")
     cluster.failures = [unreachable(), conflict, conflict]
     drained(cluster)
-    assert seen(cluster).drained
+    assert cluster.seen().drained
 
 
 def test_a_node_that_does_not_exist_is_an_error_at_once() -> None:

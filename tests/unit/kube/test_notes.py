@@ -13,10 +13,6 @@ ALL = (CORDONED, QUARANTINE, DRAINED)
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
-def seen(cluster: Nodes) -> Node:
-    return Node.of(cluster.objects[f"{NODES}/w-1"])
-
-
 @pytest.fixture
 def cluster() -> Nodes:
     """A worker without notes."""
@@ -37,15 +33,15 @@ def by_kubectl(cluster: Nodes, *, unschedulable: bool) -> None:
 
 def test_a_note_says_why_by_whom_since_when_and_that_it_came_with_a_cordon(cluster: Nodes) -> None:
     assert not out(cluster, DRAINED)
-    assert seen(cluster).notes == {DRAINED: Note("fan", "anna@ops", "2026-11-28T12:00:00+00:00", True)}
+    assert cluster.seen().notes == {DRAINED: Note("fan", "anna@ops", "2026-11-28T12:00:00+00:00", True)}
 
 
 @pytest.mark.parametrize("key", ALL)
 def test_a_cordon_comes_and_goes_with_its_note(cluster: Nodes, key: str) -> None:
     out(cluster, key)
-    assert seen(cluster).unschedulable and not seen(cluster).cordoned_by_others
+    assert cluster.seen().unschedulable and not cluster.seen().cordoned_by_others
     assert put_back(cluster, "w-1", key)
-    assert not seen(cluster).unschedulable and not seen(cluster).notes
+    assert not cluster.seen().unschedulable and not cluster.seen().notes
 
 
 @pytest.mark.parametrize("key", ALL)
@@ -54,7 +50,7 @@ def test_a_cordon_that_an_admin_has_set_before_ours_outlives_it(cluster: Nodes, 
     out(cluster, key)
     out(cluster, key)
     assert not put_back(cluster, "w-1", key)
-    assert seen(cluster).cordoned_by_others and not seen(cluster).notes
+    assert cluster.seen().cordoned_by_others and not cluster.seen().notes
 
 
 @pytest.mark.parametrize("key", ALL)
@@ -62,9 +58,9 @@ def test_a_cordon_that_an_admin_has_set_after_ours_was_ended_outlives_it(cluster
     out(cluster, key)
     by_kubectl(cluster, unschedulable=False)
     by_kubectl(cluster, unschedulable=True)
-    assert seen(cluster).cordoned_by_others
+    assert cluster.seen().cordoned_by_others
     assert not put_back(cluster, "w-1", key)
-    assert seen(cluster).unschedulable
+    assert cluster.seen().unschedulable
 
 
 @pytest.mark.parametrize("manager", ["busbar", "ancient-changes"])
@@ -82,9 +78,9 @@ def test_a_cordon_ends_with_the_last_note(cluster: Nodes, first: str, last: str,
     out(cluster, last)
     ending = (first, last) if in_order else (last, first)
     assert not put_back(cluster, "w-1", ending[0])
-    assert seen(cluster).cordons == {ending[1]}
+    assert cluster.seen().cordons == {ending[1]}
     assert put_back(cluster, "w-1", ending[1])
-    assert not seen(cluster).unschedulable
+    assert not cluster.seen().unschedulable
 
 
 @pytest.mark.parametrize("key", [QUARANTINE, DRAINED])
@@ -92,20 +88,20 @@ def test_the_cordon_of_an_interrupted_update_ends_with_the_note_that_has_held_it
     cluster = Nodes(node("w-1", cordoned=True))
     out(cluster, key)
     assert put_back(cluster, "w-1", key)
-    assert not seen(cluster).cordons
+    assert not cluster.seen().cordons
 
 
 def test_a_quarantine_without_a_cordon_leaves_that_of_an_update() -> None:
     cluster = Nodes(node("w-1", cordoned=True))
     out(cluster, QUARANTINE, cordon=False)
     put_back(cluster, "w-1", QUARANTINE)
-    assert seen(cluster).cordons == {CORDONED}
+    assert cluster.seen().cordons == {CORDONED}
 
 
 def test_a_note_that_is_written_again_without_a_cordon_ends_it(cluster: Nodes) -> None:
     out(cluster, QUARANTINE)
     assert out(cluster, QUARANTINE, cordon=False)
-    assert not seen(cluster).unschedulable and seen(cluster).quarantine == "fan"
+    assert not cluster.seen().unschedulable and cluster.seen().quarantine == "fan"
 
 
 @pytest.mark.parametrize("text", ["by hand", "[1]", "3", '{"reason": "fan"}'])

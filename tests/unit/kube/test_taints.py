@@ -11,7 +11,7 @@ from busbar.exits import Failed
 from busbar.kube import taints
 from busbar.kube.client import ApiError
 from busbar.kube.drain import VOLUMES
-from busbar.kube.nodes import DRAINED, NODES, Node, Note, take_out
+from busbar.kube.nodes import DRAINED, NODES, Note, take_out
 from tests.unit.kube.node_cluster import CONFIG_MAPS, Contended, Nodes, asking, node, volume
 
 GPU = "nvidia.com/gpu=present:NoSchedule"
@@ -80,15 +80,11 @@ def test_a_quarantine_keeps_its_time_until_it_has_another_reason(cluster: Nodes)
     assert noted(cluster)["since"] != before.since
 
 
-def seen(cluster: Nodes) -> Node:
-    return Node.of(cluster.objects[f"{NODES}/w-1"])
-
-
 def test_a_worker_in_capital_letters_has_reason_and_cordon_of_its_quarantine_too(cluster: Nodes) -> None:
     spec = taints.TaintsSpec(taints={"W-1": [QUARANTINE]}, quarantine={"W-1": "fan"}, cordon=["W-1"])
     assert taints.apply(cluster, spec, cluster.clock, lambda _: None) == ["w-1"]
     assert cluster.taints("w-1") == {QUARANTINE}
-    assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (True, "fan")
+    assert (cluster.seen().unschedulable, cluster.seen().quarantine) == (True, "fan")
 
 
 def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_if_it_was_ended(cluster: Nodes) -> None:
@@ -97,7 +93,7 @@ def test_a_cordon_comes_and_goes_with_its_key_and_is_set_again_if_it_was_ended(c
     cluster.objects[f"{NODES}/w-1"]["spec"]["unschedulable"] = False
     assert quarantine(cluster, "fan", cordon=True) == ["w-1"]
     assert quarantine(cluster, "fan") == ["w-1"]
-    assert (seen(cluster).unschedulable, seen(cluster).quarantine) == (False, "fan")
+    assert (cluster.seen().unschedulable, cluster.seen().quarantine) == (False, "fan")
 
 
 def test_a_reason_that_somebody_wrote_by_hand_is_overwritten(cluster: Nodes) -> None:
@@ -164,7 +160,7 @@ def test_labels_that_change_later_arrive_at_the_node_and_others_stay(cluster: No
 def test_a_node_that_changes_at_the_same_time_is_read_again() -> None:
     cluster = Contended(node("w-1", "b"))
     apply(cluster, w_1=[GPU])
-    assert (cluster.taints("w-1"), seen(cluster).unschedulable) == ({GPU}, True)
+    assert (cluster.taints("w-1"), cluster.seen().unschedulable) == ({GPU}, True)
 
 
 def test_a_node_that_is_gone_meanwhile_is_no_error(cluster: Nodes) -> None:
