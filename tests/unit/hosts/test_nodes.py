@@ -261,14 +261,6 @@ LEFT = ["s-3 removed by https://10.0.0.1:6443", "s-3 deleted"]
 DEAD = "https://10.0.0.1:6443 https://10.0.0.2:6443"
 
 
-def test_no_server_leaves_etcd_while_the_whole_cluster_is_removed(cluster: Cluster) -> None:
-    cluster.has("s-1|a|Unknown|yes", "s-3|c|True|yes")
-    assert cluster.run("s-1", "teardown").stdout == '{"node":"s-1"}\n'
-    done = cluster.leave(DEAD=DEAD)
-    assert (done.returncode, cluster.log) == (0, [])
-    assert "the whole cluster is being removed" in done.stderr
-
-
 @pytest.mark.parametrize("verb", ["keep", "an hour later"])
 def test_the_announcement_of_a_removal_ends(cluster: Cluster, verb: str) -> None:
     cluster.has(*THREE)
