@@ -185,13 +185,6 @@ def test_wait_begins_when_the_last_pod_has_ended_and_holds_no_gpus_meanwhile() -
     assert any("the GPUs are held: " in line and "ml/llama-0 (8) and 1 more" in line for line in site.told)
 
 
-def test_a_job_whose_gpus_are_free_is_not_touched() -> None:
-    site = Site(WAIT)
-    site.starts()
-    site.watch().log()
-    assert (site.suspensions, site.clock.time) == ([], 0)
-
-
 OWN = {"namespace": JOB["metadata"]["namespace"], "labels": {mpijob.JOB_LABEL: JOB["metadata"]["name"]}}
 
 
@@ -241,14 +234,6 @@ def test_wait_ends_at_its_deadline_with_the_pods_and_the_cure() -> None:
     assert [f"ml/llama-{n} (8)" in line for n, line in enumerate(named)] == [True] * 4
     assert fix.startswith("Fix: raise validation.run when these pods have ended")
     assert site.suspensions == [True]
-
-
-def test_a_job_that_lost_its_gpus_to_a_faster_pod_waits_again() -> None:
-    site = Site(WAIT)
-    site.clock.at(100, lambda: site.train("llama-0"))
-    site.clock.at(1000, site.ends)
-    site.watch().log()
-    assert site.suspensions == [True, False]
 
 
 def test_a_pod_that_fits_nowhere_has_three_minutes_after_each_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,13 +151,6 @@ def test_a_rotation_that_leaves_no_overlap_is_counted_as_a_gap() -> None:
     assert (list(reader.lines()), reader.gaps) == (LINES[:4] + LINES[8:], 1)
 
 
-def test_an_api_server_that_dies_and_comes_back_costs_nothing() -> None:
-    dying = [serving(*range(5), then=AWAY), *[serving(*range(3, 5), then=AWAY)] * 2]
-    api = Running(1, *dying, serving(*range(3, 10)))
-    api.failures = [None, unreachable(), ApiError("GET", 502, "bad gateway")]
-    assert list(follower(api).lines()) == LINES
-
-
 def test_a_log_in_another_time_zone_is_asked_for_in_it() -> None:
     line = b"2026-01-01T02:00:05.500000000+02:00 one\n"
     api = Running(1, lambda _: iter([line]), lambda _: iter([line, line.replace(b"one", b"two")]))

@@ -107,12 +107,6 @@ def test_a_pull_that_recovers_in_time_does_not_end_the_wait() -> None:
     assert watch(api, clock).first_pod() == RUNNING
 
 
-def test_the_end_of_a_job_is_its_condition_which_may_come_a_little_later() -> None:
-    clock, api = Clock(), world()
-    clock.at(5, lambda: api.objects.update({JOB: mpijob(("Succeeded", "MPIJobSucceeded", ""))}))
-    assert watch(api, clock).outcome().succeeded is True
-
-
 LIMIT = mpijob(("Failed", "BackoffLimitExceeded", "limit"))
 FAILED = "the MPIJob failed: BackoffLimitExceeded: limit"
 
@@ -194,12 +188,6 @@ def test_many_pods_are_listed_less_often() -> None:
 
     assert lists(1) > 500
     assert lists(400) < 130
-
-
-def test_an_api_that_answers_again_does_not_lose_the_job() -> None:
-    said, api = list[str](), world(RUNNING, failures=[unreachable()] * 5)
-    assert watch(api, said=said).first_pod() == RUNNING
-    assert said == ["waiting for the API: GET /: connection refused [0 s of 600 s]"]
 
 
 @pytest.mark.parametrize("ask", [JobWatch.uid, JobWatch.first_pod, JobWatch.outcome])

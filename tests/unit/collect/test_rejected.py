@@ -160,14 +160,6 @@ def test_a_worker_that_is_rejected_while_the_kubelets_are_waited_for_is_made_aga
     assert watch(api, clock=clock).first_pod() == LAUNCHER
 
 
-def test_a_second_rejection_ends_the_wait_with_its_reason() -> None:
-    api = Operator(worker(0), rejected(1), rejections=1)
-    with pytest.raises(
-        NoVerdict, match=f"on gpu-1 has just started.* nccl-worker-1: UnexpectedAdmissionError: {WHY}"
-    ):
-        watch(api).first_pod()
-
-
 def test_a_worker_that_fails_for_another_reason_is_not_started_again() -> None:
     api = Operator(worker(0), worker(1, phase="Failed", reason="NodeAffinity"))
     with pytest.raises(JobNeverStarted):

@@ -101,13 +101,6 @@ def test_a_pool_of_which_too_few_workers_are_measured_has_not_passed() -> None:
     )
 
 
-def test_a_worker_in_quarantine_need_not_be_measured() -> None:
-    content = site(workers={"h100": 2})
-    content["hosts"]["workers"][1]["quarantine"] = "fan"
-    result = {**read_result(PRINTED), "nodes_measured": ["gpu-1"]}
-    assert build_outputs(load(content), versions={}, facts={}, results={"h100": result})["nccl_passed"]
-
-
 @pytest.mark.parametrize(("fraction", "passed"), [(0.55, True), (0.56, False)])
 def test_the_site_decides_how_many_are_enough(fraction: float, passed: bool) -> None:
     assert outputs(20, 11, min_nodes_fraction=fraction).nccl_passed is passed
@@ -116,10 +109,3 @@ def test_the_site_decides_how_many_are_enough(fraction: float, passed: bool) -> 
 def test_a_pool_without_a_measured_worker_is_not_offered_at_all() -> None:
     found = outputs(2, 0)
     assert not found.nccl_passed and found.pools == {}
-
-
-def test_a_result_that_names_no_workers_is_of_all_of_them() -> None:
-    cluster = load(site())
-    built = build_outputs(cluster, versions={"k3s": "v"}, facts={}, results={"h100": read_result(PRINTED)})
-    found = ClusterOutputs.from_dict(built)
-    assert found.nccl_passed and found.pools["h100"].workers == ("gpu-1", "gpu-2")

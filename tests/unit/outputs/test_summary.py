@@ -116,11 +116,6 @@ def test_what_was_not_measured_is_no_pass_and_no_failure() -> None:
     assert text.startswith("NOT MEASURED\nnot measured: validation.enabled is false\n") and "FAIL" not in text
 
 
-def test_outputs_of_another_contract_version_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"unsupported contract_version 1 \(supported: 3\)"):
-        summary(_outputs(contract_version=1))
-
-
 def test_a_pass_over_tcp_without_a_configured_expectation_shows_what_it_measured() -> None:
     outputs = _outputs(nccl_busbw_gbps=0.62)
     del outputs["nccl_expected_gbps"]
