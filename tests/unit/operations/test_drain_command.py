@@ -132,16 +132,11 @@ def test_a_worker_comes_back_without_what_nobody_expects_of_it(
 
 def test_a_node_that_somebody_else_has_cordoned_stays_so(call: Call, cluster: Api) -> None:
     cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"] = True
-    refused = call("uncordon", "prod", "gpu-2")
-    assert refused.exit_code == 1
-    said = "not drained by `busbar drain`; it is cordoned by somebody else. Fix: kubectl uncordon gpu-2"
-    assert said in " ".join(refused.output.split())
     call("drain", "prod", "gpu-2")
     done = call("uncordon", "prod", "gpu-2")
     assert (done.exit_code, cluster.objects[f"{NODES}/gpu-2"]["spec"]["unschedulable"]) == (1, True)
-    assert "stays cordoned for another reason. Fix: see by whom: busbar verify prod" in " ".join(
-        done.output.split()
-    )
+    said = " ".join(done.output.split())
+    assert "stays cordoned for another reason. Fix: see by whom: busbar verify prod" in said
 
 
 def test_a_cordon_of_a_quarantine_has_its_end_as_the_fix(call: Call, cluster: Api, tmp_path: Path) -> None:
@@ -163,14 +158,6 @@ def test_what_is_not_a_worker_is_refused(call: Call, cluster: Api, command: str,
     assert done.exit_code == USAGE
     assert f"error: {host} is not a worker of Pulumi.prod.yaml" in done.output
     assert cluster.log == []
-
-
-@pytest.mark.parametrize("command", ["drain", "uncordon"])
-def test_a_cluster_that_does_not_answer_is_an_error(call: Call, cluster: Api, command: str) -> None:
-    cluster.failures = [unreachable()] * 9
-    done = call(command, "prod", "gpu-1")
-    assert (done.exit_code, cluster.log) == (1, [])
-    assert "error: GET /: connection refused" in done.output
 
 
 def test_status_names_drained_workers_and_a_silent_cluster(call: Call, cluster: Api) -> None:

@@ -65,8 +65,6 @@ def node(name: str, **found: Any) -> Node:
 
 
 UNCORDON = "when the cause is repaired: kubectl uncordon gpu-1"
-
-
 RELEASE = (GPU.namespace, GPU.release)
 
 
@@ -80,10 +78,6 @@ def found(
     nodes = {each.name: each for each in (node("server-1"), node("gpu-1"), *changed) if each.name != without}
     state = ClusterState(nodes, {RELEASE: "deployed"} if releases is None else releases, problems=[*problems])
     return compare(Inventory.of(cluster), state, [GPU])
-
-
-def test_a_cluster_as_configured_has_no_drift() -> None:
-    assert found() == []
 
 
 def tainted(key: str, effect: str, value: str = "", **found: Any) -> Node:
