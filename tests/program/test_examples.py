@@ -82,13 +82,6 @@ def test_a_simulated_number_is_marked_in_the_config_map() -> None:
     assert fabric.inputs["data"]["simulated"] == "nccl-tests on CPUs"
 
 
-def test_a_stack_of_contract_1_is_refused_with_what_to_do() -> None:
-    run = consume(passing(), contract_version=1)
-    assert isinstance(run.error, pulumi.RunError)
-    assert "organization/busbar/dev: unsupported contract_version 1 (supported: 3). Fix: " in str(run.error)
-    assert run.of_type(CONFIG_MAP) == []
-
-
 FOLDER = ROOT / "examples" / "measure"
 EXAMPLE = yaml.safe_load((FOLDER / "Pulumi.example.yaml").read_text())["config"]
 MEASUREMENT = EXAMPLE["busbar-measure:measurement"]

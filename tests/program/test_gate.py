@@ -88,15 +88,6 @@ def test_a_preview_after_a_failed_validation_warns_and_succeeds_so_that_it_can_b
     assert any("a cable is broken" in message for message in done.messages)
 
 
-def test_a_server_that_fails_keeps_back_later_servers_and_all_that_uses_the_cluster() -> None:
-    cluster, error = site(), RuntimeError("server-2: port 2380 is in use")
-    done = run_program(cluster, healthy(cluster, instead={"busbar-control-plane@server-2": error}))
-    assert done.error is not None
-    begun = {resource.name for resource in done.custom}
-    assert "busbar-control-plane@server-3" not in begun
-    assert not [name for name in begun if name.startswith(("busbar-kubernetes", "busbar-gpu-operator"))]
-
-
 STEPS = (
     *("busbar-load-balancer@lb-1", "busbar-nfs-server@lb-1", "busbar-worker@gpu-2"),
     *("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane@server-3"),
@@ -114,13 +105,6 @@ def test_an_update_with_a_failed_step_is_an_error_and_uninstalls_nothing(step: s
     assert reason in str(done.error)
     begun = {resource.name for resource in done.custom}
     assert ("busbar-control-plane-stale-nodes" in begun) is (reason == UNFINISHED)
-
-
-def test_no_host_and_no_cluster_is_changed_where_preflight_fails() -> None:
-    cluster, error = site(), RuntimeError("gpu-1 (198.18.0.2): 7 of 8 GPUs")
-    done = run_program(cluster, healthy(cluster, instead={"busbar-preflight-hosts": error}))
-    assert done.error is not None
-    assert [r.name for r in done.custom if r.type.startswith(("command:remote", "kubernetes"))] == []
 
 
 def test_a_job_that_was_made_again_under_its_name_is_judged_again() -> None:
