@@ -137,8 +137,6 @@ VARIED_SECRETS = {
     "s3AccessKey": "access",
     "s3SecretKey": "of the bucket",
 }
-
-
 OWN_NFD = {"values": {"nfd": {"enabled": False}}}
 """The section network_operator of a site that has its own Node Feature Discovery."""
 

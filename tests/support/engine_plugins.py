@@ -52,8 +52,6 @@ REQUESTS = {
     for name in ("Configure", "Check", "Diff", "Create", "Read", "Update", "Delete")
 }
 REQUESTS["DiffConfig"] = provider_pb2.DiffRequest
-
-
 COLLECT = {"nccl": lambda: of_nccl(passing()), "training": lambda: of_training(made.verdict())}
 """What the collecting Commands print, by their group."""
 

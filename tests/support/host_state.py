@@ -37,8 +37,6 @@ sysctl -a 2>/dev/null | sed -nE 's/^([^ ]+) = (.*)$/sysctl\t\1\t\2/p'
 KINDS = frozenset(
     "file content package unit service mount interface address route rule sysctl".split()  # noqa: SIM905
 )
-
-
 State = Mapping[tuple[str, str], str]
 
 

@@ -109,8 +109,6 @@ def test_a_pull_that_recovers_in_time_does_not_end_the_wait() -> None:
 
 LIMIT = mpijob(("Failed", "BackoffLimitExceeded", "limit"))
 FAILED = "the MPIJob failed: BackoffLimitExceeded: limit"
-
-
 OF_POD = pod("nccl-worker-1", phase="Failed", containerStatuses=[KILLED])
 EVENTS_OF_JOB = [
     warning("nccl", "BackoffLimitExceeded", "limit"),

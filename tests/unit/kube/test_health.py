@@ -104,8 +104,6 @@ FAILED = (
     'endpoints available for service "guard"'
 )
 WHEN = "change the policy or quota that the answer names, or exempt busbar-validation from it"
-
-
 GUARD = "ValidatingWebhookConfiguration guard"
 NO_NAMESPACE = "busbar up STACK --converge cluster, which makes the namespace anew"
 FORBIDDEN = 'pods "busbar-verify" is forbidden'

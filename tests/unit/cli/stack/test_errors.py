@@ -12,8 +12,6 @@ from busbar.components.engine.stack import INCOMPLETE, UNFINISHED
 from busbar.finding import STACK_SHOWN
 
 pytestmark = pytest.mark.usefixtures("stack_dev")
-
-
 DIALLED, CONVERGE = "take it out of hosts", "busbar up dev --converge cluster"
 OF_OTHERS = (
     'gpu-operator-release: ClusterRole "gpu-operator" in namespace "" exists and cannot be imported into the '
