@@ -135,7 +135,9 @@ def test_a_section_that_names_no_list_is_refused_with_its_path(hosts_from: Any) 
 
 @settings(max_examples=300)
 @given(place=st.sampled_from([each for each in places(FULL) if each[0] == "hosts"]), value=ANYTHING)
-def test_any_value_in_a_list_gives_a_cluster_or_placed_messages(place: tuple[Any, ...], value: Any) -> None:
+def test_any_value_in_a_list_gives_a_cluster_or_messages_with_places(
+    place: tuple[Any, ...], value: Any
+) -> None:
     listed = json.loads(json.dumps(replaced(FULL, place, value)))
     try:
         found = with_listed_hosts(from_list(SITE, stack=STACK), ROLES, lambda _: listed).load(load)
