@@ -1,7 +1,5 @@
 """Writes the tables of docs/diagnosis.md from failures.yaml (`make docs`)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Writes the tables of docs/evidence.md: what sites install, and which drills have passed (`make docs`)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

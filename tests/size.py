@@ -5,8 +5,6 @@ passes of drills, dashboards, pictures, fonts, archives and the licence. The exi
 is exceeded.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Writes the table of docs/hosts.md on keys that cannot be changed (`make docs`)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

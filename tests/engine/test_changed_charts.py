@@ -1,7 +1,5 @@
 """Objects of a Helm release that somebody has changed, compared and applied again by a real API server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every text of the engine that busbar reads (busbar/cli/stack/errors.py), made by the real engine."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

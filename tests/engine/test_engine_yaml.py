@@ -1,7 +1,5 @@
 """A stack file has the same values for busbar and for the Pulumi engine."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

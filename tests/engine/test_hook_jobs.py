@@ -4,8 +4,6 @@ There are no nodes.
 The tests are one story, in this order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import CompletedProcess

@@ -1,7 +1,5 @@
 """An update whose Kubernetes API accepts connections and never answers, with the real engine and provider."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

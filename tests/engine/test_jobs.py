@@ -4,8 +4,6 @@ The component, the provider of Kubernetes and the API server are real. Nothing r
 is a script that prints a verdict. The tests are one story, in this order.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`hosts_from: {stack}` on the real engine: the other stack's output, and the hosts that the state has."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

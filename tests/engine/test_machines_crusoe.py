@@ -1,7 +1,5 @@
 """machines/crusoe on the real engine, with a replacement of Pulumi's bridge to Terraform providers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

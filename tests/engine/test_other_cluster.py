@@ -1,7 +1,5 @@
 """A stack on a cluster that is then pointed at another one, with the real engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

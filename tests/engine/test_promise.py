@@ -5,8 +5,6 @@ What a failure names is a change that a user must find in the release notes. Whe
 default, the configuration in the kept state gets the former value.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from pathlib import Path

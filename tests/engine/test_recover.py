@@ -1,7 +1,5 @@
 """A lost state is recovered from its copies, with the real engine and a program without hosts."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A renamed stack, project and cluster, with the real engine: nothing is replaced or deleted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A site under the real engine, with the installed wheel: up to the first host that refuses."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

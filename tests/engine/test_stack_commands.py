@@ -3,8 +3,6 @@
 The engine is the one on PATH, else the one that the lab built. The tests are one story, in this order.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """A running cluster moves from its load balancer to an endpoint that busbar did not set up."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A measurement beside work (`validation.when_busy`): a pod of somebody else holds a GPU of worker-1."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Day-2 changes on running hosts: `make drills`. Every drill ends with the usual configuration."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import sys

@@ -1,7 +1,5 @@
 """Machines that were replaced, and an upgrade that was killed: `make drills`."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import subprocess

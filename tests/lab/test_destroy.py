@@ -1,7 +1,5 @@
 """A destroy leaves every host as it was before the first update."""
 
-from __future__ import annotations
-
 import base64
 import sys
 import time

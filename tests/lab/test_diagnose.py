@@ -4,8 +4,6 @@ Open MPI, the MPI Operator and ssh between the workers are the real ones. The tw
 simulated: a file on its host limits an HCA (lab/images/README.md).
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

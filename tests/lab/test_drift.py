@@ -1,7 +1,5 @@
 """What somebody changed by hand is named host by host, and converged without uninstalling anything."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

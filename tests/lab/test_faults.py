@@ -1,7 +1,5 @@
 """What goes wrong on a real site, done on purpose. Each test leaves the lab as it found it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Three servers become five, and three again, under load; nothing that runs restarts."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The lab's cluster without its measurement. Its API servers hold every namespace 
 Security's level `restricted`, as a strict site does. Nodes, devices and the MPI Operator are found there.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import shlex

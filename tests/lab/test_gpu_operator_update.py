@@ -1,7 +1,5 @@
 """Updates of NVIDIA's operators: their rollouts go on after a policy is ready: `make drills`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -4,8 +4,6 @@ The SR-IOV device plugin looks for HCAs once, at its start. It offers what it fo
 ready in both cases.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """A worker whose only way out of the cluster is an HTTP proxy, which the stack file names."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Users of an identity provider: its tokens are accepted, others are not, and no server restarts for it."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import urllib.error

@@ -4,8 +4,6 @@ The drills follow each other: the removal of hosts, a bring-up on hosts that hav
 BUSBAR_DRILL_SEED repeats the random numbers of an earlier run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 What this does not prove: GPUs, InfiniBand and the NVIDIA charts, which the lab stands in for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """`busbar measure` and `busbar history` on the lab's stack, beside an update and beside jobs of others."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """An NFS server of our own on the load balancer, and clients on workers and on another host."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

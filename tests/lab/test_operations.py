@@ -1,7 +1,5 @@
 """Machines that are gone stop nothing, and are named."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Orders of an ordinary day that surprise: machines swapped or moved, a power cut, two commands at once."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

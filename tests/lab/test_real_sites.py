@@ -1,7 +1,5 @@
 """What real sites have and simple hosts do not; lab/README.md lists it under What breaks on real sites."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

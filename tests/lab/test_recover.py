@@ -1,7 +1,5 @@
 """A lost state is recovered from its copies on the servers, also in another folder with another backend."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A server or worker that does not come back stops the update there, and the former values are a way back."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

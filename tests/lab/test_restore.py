@@ -1,7 +1,5 @@
 """Three servers are restored from a snapshot of etcd: from that of a server, from S3, and after a kill."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

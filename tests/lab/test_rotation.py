@@ -3,8 +3,6 @@
 What changed is seen from outside: certificates on open ports, which token a server accepts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The secrets of a running cluster are where they are needed and nowhere else, by their real values."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

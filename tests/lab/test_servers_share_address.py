@@ -1,7 +1,5 @@
 """Three servers share the address of the API, in place of the load balancer; the one that has it is lost."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each drill prints its account before it says whether the account is good.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

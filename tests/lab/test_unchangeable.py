@@ -1,7 +1,5 @@
 """A running cluster: values that it cannot change are refused, and `verify` says when it does not work."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

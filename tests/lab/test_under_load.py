@@ -3,8 +3,6 @@
 Each drill prints its account before it says whether the account is good.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager

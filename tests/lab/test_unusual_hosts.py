@@ -1,7 +1,5 @@
 """Hosts with unusual shells, mounts, links and flags: an update works there, or names what is wrong."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

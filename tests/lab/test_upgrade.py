@@ -1,7 +1,5 @@
 """Another version of K3s under load: servers one at a time, then the workers, each drained first."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """What the providers would answer on a site where everything works."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings for programs under mocks."""
 
-from __future__ import annotations
-
 import os
 
 # An Output that is made a text raises, where the SDK would otherwise only write a warning into the text.

@@ -4,8 +4,6 @@ Mocks prove requests (what is asked of the engine, in which order, with what mar
 runs when it should is for the lab to prove. Built on internals of the SDK, as its own mocks are.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The program of a capability on another stack's cluster, under mocks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

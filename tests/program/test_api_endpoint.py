@@ -1,7 +1,5 @@
 """A site without load balancers: everything reaches the API at an endpoint of its own, or one of servers."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

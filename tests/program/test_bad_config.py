@@ -1,7 +1,5 @@
 """An invalid configuration creates nothing and is reported with all its errors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

@@ -1,7 +1,5 @@
 """How the engine logs in to the hosts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

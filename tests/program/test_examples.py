@@ -1,7 +1,5 @@
 """The programs in examples/ under mocks: one uses a cluster that passed, one measures a cluster of others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The program of each capability on another stack's cluster: what the frame does for all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

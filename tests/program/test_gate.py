@@ -1,7 +1,5 @@
 """The outputs are kept whatever happens; the update succeeds only after a pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

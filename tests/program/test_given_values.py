@@ -1,7 +1,5 @@
 """What each step on a host, and each removal, is given: values, and the files that travel on stdin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The engine ends a program that still runs with SIGINT, and shows what it prints then."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`hosts_from`: hosts of a file and of another stack's output give the same resources as inline ones."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """machines/crusoe under mocks: what it asks the provider for, and the list of hosts that it exports."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The order in which resources are made."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Components in a program that is not that of busbar: each is made of the checked models."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a quarantine changes in the program: jobs stay away from the worker, and nothing on it is touched."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

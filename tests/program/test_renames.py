@@ -1,7 +1,5 @@
 """Renamed, moved and reordered hosts, their marks, and `k3s.rotate`: what the engine is asked for."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Agents that run change a few at a time: in which order, and what a worker that fails holds up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 pyproject.toml allows only the minor releases of the SDK with which these tests have passed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

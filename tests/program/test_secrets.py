@@ -1,7 +1,5 @@
 """Secrets are marked as such everywhere, and are in no place where the mark has no effect."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

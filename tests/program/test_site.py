@@ -1,7 +1,5 @@
 """A site: a folder that `busbar init` made, and the installed wheel, without a checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Names and parents of resources, what is deleted with what, and two clusters in one program."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

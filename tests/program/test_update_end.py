@@ -1,7 +1,5 @@
 """What the end of an update asks the cluster, and what fails the update, also if nothing was to be done."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

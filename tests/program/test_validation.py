@@ -1,7 +1,5 @@
 """`validation.when_busy` and `pools.NAME.validation` in the whole program: what changes with them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ They are parts of the lab's replacement of K3s, which is built where it is missi
 refused anything.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import random

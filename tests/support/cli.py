@@ -1,7 +1,5 @@
 """The `busbar` command in this process."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from typing import Any

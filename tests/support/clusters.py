@@ -1,7 +1,5 @@
 """Configurations of whole sites, as the object `busbar:cluster` holds them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import socket

@@ -4,8 +4,6 @@ Every drill that passes writes its line, in whichever way pytest is called. `mak
 drills with their lines. A drill that needs what most machines lack says so: `drill(needs="a real K3s")`.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Engine and plugins are the official ones where they are installed, else the lab's.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ of a Kubernetes object is decided by the official provider, which compares with 
 updates by trial runs, and neither creates nor deletes: no controller is there for which it could wait.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

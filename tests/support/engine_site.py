@@ -3,8 +3,6 @@
 Its Kubernetes objects are on an API server without nodes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Every gate must be able to fail: what of that the cases of a list of gates do not show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 

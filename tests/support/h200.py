@@ -4,8 +4,6 @@ One NVIDIA H200 (SXM), passed through to a VM: driver 580.159.04 with open kerne
 24.04, no HCA, no NVSwitch. Serial number and UUID are replaced; of `-q` it is what busbar reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote

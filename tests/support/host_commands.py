@@ -1,7 +1,5 @@
 """The values and files that a step gives to its host."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shlex

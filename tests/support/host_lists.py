@@ -1,7 +1,5 @@
 """The hosts of a configuration as the contract `hosts`, and what the engine answers about stacks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What a removal must restore on a host: files, packages, units, network, packet filter, sysctls."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass

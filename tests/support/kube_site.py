@@ -1,7 +1,5 @@
 """A site of four H100 workers to render for, in which each test changes what it is about."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from busbar.config import Cluster, load

@@ -1,7 +1,5 @@
 """The outputs of a cluster that was measured, as other stacks read them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

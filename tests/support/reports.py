@@ -1,7 +1,5 @@
 """Reports of preflight as a good worker sends them, to be changed one fact at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from busbar.preflight.report import Report

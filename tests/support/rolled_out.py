@@ -1,7 +1,5 @@
 """What a rolled-out operator leaves in the cluster, as the API serves it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import count
 from typing import Any

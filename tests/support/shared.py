@@ -4,8 +4,6 @@ A test marked `shared` reads that folder. Where it is missing such tests are ski
 report counts them. BUSBAR_SHARED names another folder.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

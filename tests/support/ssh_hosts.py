@@ -1,7 +1,5 @@
 """SSH servers of a test on loopback, in place of hosts; what a host script would print is made up."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """A load balancer that busbar did not set up: passes TCP connections on to servers in turn."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """An issuer of JSON web tokens on this machine, with a CA of its own, as a site has."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -1,7 +1,5 @@
 """Verdicts as busbar.judge.nccl.verdict writes them, and the records of their measurements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from busbar import __version__

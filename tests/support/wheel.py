@@ -1,7 +1,5 @@
 """The project as a wheel in an environment of its own, with what its metadata asks for and nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Capabilities are found by their folders and by entry points; a wrong door is refused."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from collections.abc import Callable, Iterator

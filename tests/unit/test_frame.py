@@ -1,7 +1,5 @@
 """The frame of capabilities: surveys, results that are a pass, workloads that are not ready, charts."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

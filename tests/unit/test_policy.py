@@ -1,7 +1,5 @@
 """The rules of examples/policy, on the outputs of clusters."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The files of a release, and what a reader finds at the top of the repository."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names and numbers in sentences."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.text import counted, listed

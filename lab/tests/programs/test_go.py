@@ -1,7 +1,5 @@
 """The tests of the lab's Go code, in Go: the simulator of the operators, the replacements of K3s and NFS."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

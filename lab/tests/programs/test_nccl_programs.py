@@ -1,7 +1,5 @@
 """The CPU simulators of nccl-tests, run by a real mpirun on this machine, and read by busbar's own judge."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

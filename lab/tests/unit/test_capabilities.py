@@ -1,7 +1,5 @@
 """The hosts that capabilities add to the lab."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`down` leaves the lab of another checkout alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

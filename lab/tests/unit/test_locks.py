@@ -1,7 +1,5 @@
 """One command of the lab at a time."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The lab lists its simulated and replaced parts; an official part takes precedence."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lab's address plan: what a stack file may rely on."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address, ip_network
 
 import pytest

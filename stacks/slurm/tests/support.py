@@ -1,7 +1,5 @@
 """A site with Slurm, what preflight found on it, and what its hosts report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A cluster that has passed, as stacks/training reads it, and configurations for it."""
 
-from __future__ import annotations
-
 import tarfile
 from typing import Any
 

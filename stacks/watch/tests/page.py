@@ -1,7 +1,5 @@
 """Writes the sections of the page of alerts anew, from the files of the rules (`make docs`)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

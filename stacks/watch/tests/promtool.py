@@ -1,7 +1,5 @@
 """promtool: on PATH, or that of Debian's package, unpacked once into the lab's cache."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from functools import cache

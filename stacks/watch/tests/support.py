@@ -1,7 +1,5 @@
 """Configurations of stacks/watch, and a cluster that has passed, as it reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any

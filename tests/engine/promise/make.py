@@ -5,8 +5,6 @@ files.txt is what decides, after an update of that state by this revision, wheth
 argument `files` makes only this.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

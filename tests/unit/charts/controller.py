@@ -1,7 +1,5 @@
 """What our own charts of a controller have in common: names, labels, accounts, roles, one small pod."""
 
-from __future__ import annotations
-
 from typing import Any
 
 READ = ["get", "list", "watch"]

@@ -9,8 +9,6 @@ and version:
 - rules: what the published ClusterRole of the controller allows
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

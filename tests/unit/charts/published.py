@@ -1,7 +1,5 @@
 """The published values and CRDs of the pinned operator versions, as extracts/ holds them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import cache

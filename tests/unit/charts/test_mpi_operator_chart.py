@@ -1,7 +1,5 @@
 """charts/mpi-operator as Helm renders it. What the controller does with it, only the lab shows."""
 
-from __future__ import annotations
-
 import subprocess
 from typing import Any
 

@@ -3,8 +3,6 @@
 The NVIDIA charts have no values schema: a misspelt key installs, and does nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

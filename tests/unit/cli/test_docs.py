@@ -1,7 +1,5 @@
 """`busbar docs`: what an installed release has to read, without a checkout."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

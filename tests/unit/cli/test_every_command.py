@@ -1,7 +1,5 @@
 """What all commands have in common: arguments, help, errors and their exit codes, completion."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

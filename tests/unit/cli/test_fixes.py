@@ -1,7 +1,5 @@
 """Every command of busbar that a Fix or a sentence of the product names exists, with its options."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """`busbar images`: a line or a JSON object, and an exit code that says whether the list is complete."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

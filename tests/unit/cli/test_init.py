@@ -1,7 +1,5 @@
 """`busbar init`: what keeps it from writing a site; what it writes: tests/engine/test_site.py."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

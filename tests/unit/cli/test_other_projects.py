@@ -1,7 +1,5 @@
 """Commands on hosts, given a stack of a capability: they serve it, or say what it is and what to type."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

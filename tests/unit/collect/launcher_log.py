@@ -1,7 +1,5 @@
 """A launcher's log as a run of two ranks on two pods over TCP prints it, for a bus bandwidth of choice."""
 
-from __future__ import annotations
-
 from busbar.judge import COUNT_LINE, FIRST_LINE, LAST_LINE
 
 SIZES = (1 << 20, 1 << 21, 1 << 22)

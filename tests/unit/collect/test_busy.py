@@ -1,7 +1,5 @@
 """A measurement whose GPUs pods of others hold: it fails with their names, waits, or keeps a verdict."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

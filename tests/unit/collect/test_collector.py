@@ -1,7 +1,5 @@
 """Collecting a measurement: which job gives which verdict, what is stored, and what is not repeated."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

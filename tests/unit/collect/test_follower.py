@@ -1,7 +1,5 @@
 """Following a log to its last byte: broken connections, rotation, an API server that dies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest

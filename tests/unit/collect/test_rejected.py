@@ -1,7 +1,5 @@
 """Workers that a kubelet rejects while it starts: the job starts once more, then the next update measures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

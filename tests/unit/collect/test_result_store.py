@@ -1,7 +1,5 @@
 """The records of measurements in a cluster: what is stored, read back, refused, and what stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The collector's request follows from the configuration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What ends an update that cannot learn whether its servers and workers run, and what schedulers are told."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What operators and validation request from the engine. What a provider does with it, only the lab shows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the hooks on a Helm release hand to busbar.helm.releases, and what they say."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 The host is an SSH server of this test on loopback; the hook is called as the engine calls it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """A valid site with some values changed, and what is found wrong in it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any

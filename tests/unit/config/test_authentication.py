@@ -1,7 +1,5 @@
 """Issuers of tokens are passed on to the API server, which checks them."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

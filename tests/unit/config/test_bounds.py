@@ -1,7 +1,5 @@
 """The bounds of the schema: the last value that fits, and the next, with their place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stack files of every capability with a Pulumi project, and all JSON Schemas of stack files."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plain values are read as the engine reads them (tests/engine/test_engine_yaml.py compares)."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.config.engine_yaml import NotYaml, ambiguous, compose, construct

@@ -1,7 +1,5 @@
 """Every error names its path, its value and what is expected; all errors are reported at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a valid configuration becomes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The files that a configuration names are looked at before anything is created."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

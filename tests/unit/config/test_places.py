@@ -1,7 +1,5 @@
 """A finding says in which line of the stack file it is, and about which host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`pools.NAME.validation`: what differs in the validation of one pool, by its hardware."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Secrets inside `busbar:cluster` are refused with the key where they belong, and never shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

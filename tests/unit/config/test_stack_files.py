@@ -1,7 +1,5 @@
 """Stack files: those of this repository, the JSON Schema, and `busbar check-config`."""
 
-from __future__ import annotations
-
 import copy
 import re
 import shutil

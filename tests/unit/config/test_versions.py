@@ -1,7 +1,5 @@
 """What is known about combinations of versions."""
 
-from __future__ import annotations
-
 import pytest
 from packaging.version import Version
 

@@ -1,7 +1,5 @@
 """The pages of the project: what they link to, the commands they show, the configuration they quote."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

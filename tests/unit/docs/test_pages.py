@@ -1,7 +1,5 @@
 """What the pages say of links, commands, keys, versions and drills holds for the code beside them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The log, the picture and the verdicts that the README shows are those of today's code."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

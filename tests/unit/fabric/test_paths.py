@@ -1,7 +1,5 @@
 """The paths of rails: host/paths.sh with the simulated ib_write_bw, and what its results say."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

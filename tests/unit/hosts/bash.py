@@ -1,7 +1,5 @@
 """Runs functions of the host scripts in a real bash, without their `main`, so that nothing needs root."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folder in which functions of host scripts run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The whole scripts of a worker: installed, updated, left alone, removed."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The whole scripts of load balancers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The installation of a load balancer: which configuration runs, and what a removal leaves of keepalived."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

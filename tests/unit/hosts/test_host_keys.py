@@ -1,7 +1,5 @@
 """`busbar hosts keys`: what hosts offer beside what is pinned, from real SSH servers on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

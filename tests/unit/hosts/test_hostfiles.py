@@ -1,7 +1,5 @@
 """The files that hosts get: of K3s, registries, kubeconfig, haproxy, keepalived; and what they download."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

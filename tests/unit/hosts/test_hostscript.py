@@ -1,7 +1,5 @@
 """How scripts, their values and their results travel. The lab proves what the scripts do on a host."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The hosts of a cluster as preflight and the components see them: roles, login, addresses, proxy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

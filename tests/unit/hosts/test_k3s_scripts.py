@@ -1,7 +1,5 @@
 """Decisions of the K3s scripts; the lab tests the rest."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """When the kubeconfig is read again, and K3s restarted, before the certificates end after 365 days."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The functions that all scripts share, in a real bash on real files."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import socket

@@ -1,7 +1,5 @@
 """The NFS server: what it exports, what its script refuses, and what a removal leaves."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Nodes and etcd members: which are deleted for a replaced machine or at a removal, and which are kept."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

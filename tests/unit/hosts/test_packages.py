@@ -1,7 +1,5 @@
 """Packages of the operating systems that are supported."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the preflight script reads from the kernel's files, on copies of them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import socket

@@ -1,7 +1,5 @@
 """No server restarts while etcd needs it: etcd says who votes, and the other voters have to answer."""
 
-from __future__ import annotations
-
 import json
 from subprocess import CompletedProcess
 

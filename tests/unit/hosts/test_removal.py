@@ -1,7 +1,5 @@
 """What a removal touches and leaves on a host: all that was there before, also when it is killed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What comes before and after the restart of an agent, and which changes restart one."""
 
-from __future__ import annotations
-
 from subprocess import CompletedProcess
 
 import pytest

@@ -1,7 +1,5 @@
 """The steps of host/k3s-restore.sh, on folders of this test; the lab runs them on hosts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Rotations on a host: what is due, and that a run which was killed anywhere is finished by the next one."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 

@@ -1,7 +1,5 @@
 """The whole script of a server: installed, joined, updated, rotated, removed."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from datetime import UTC, datetime

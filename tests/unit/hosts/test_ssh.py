@@ -1,7 +1,5 @@
 """The SSH connection to a host, to a real server on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

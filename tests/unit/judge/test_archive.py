@@ -1,7 +1,5 @@
 """What is kept of a measurement, when it may be judged again, and what is missing of a log on its way."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a terminal shows of verdicts, and which verdict.json belongs to the outputs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

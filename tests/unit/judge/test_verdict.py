@@ -1,7 +1,5 @@
 """What follows from checks."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.judge.checks import Check, Status, Verdict, conclusion, job_check

@@ -1,7 +1,5 @@
 """A real HTTP server on the loopback that gives prepared answers."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping

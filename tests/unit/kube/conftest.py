@@ -1,7 +1,5 @@
 """The server of the tests of the client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

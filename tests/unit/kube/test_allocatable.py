@@ -1,7 +1,5 @@
 """Waiting for devices: what counts as enough, when it counts, and the message when the time is over."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

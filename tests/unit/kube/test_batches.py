@@ -1,7 +1,5 @@
 """Which agents are updated together."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The REST client against a real HTTP server on the loopback: pages, errors, streams, silence."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

@@ -1,7 +1,5 @@
 """The commands that work on a cluster as the engine runs them: stdin, stdout, exit codes, secrets."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A worker that leaves for a repair and comes back: what happens to its Node and its pods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """A cluster that does not work though everything is as applied, and its cure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logins and ways of a kubeconfig against a real server: certificates, tokens, plugins, proxies, names."""
 
-from __future__ import annotations
-
 import base64
 import json
 import select

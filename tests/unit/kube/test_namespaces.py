@@ -1,7 +1,5 @@
 """Namespaces that exist: which may be adopted, and so deleted with the stack."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.kube.client import ApiError

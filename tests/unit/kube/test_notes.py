@@ -1,7 +1,5 @@
 """Notes of busbar on Nodes: for which a Node is cordoned, and whose a cordon is."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

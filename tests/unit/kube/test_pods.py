@@ -1,7 +1,5 @@
 """What keeps pods from running: from their status, and from their events."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

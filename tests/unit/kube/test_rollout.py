@@ -1,7 +1,5 @@
 """When the rollout of an operator has ended on the nodes that are waited for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

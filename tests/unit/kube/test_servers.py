@@ -1,7 +1,5 @@
 """The end of an update: whether every server serves and votes, as the cluster's API shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nodes of workers that are not configured any more: which are drained and deleted, and which stay."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

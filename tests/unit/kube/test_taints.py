@@ -1,7 +1,5 @@
 """Taints of workers: which are set and removed, and which stay."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

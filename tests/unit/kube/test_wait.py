@@ -1,7 +1,5 @@
 """The one waiting loop: when it looks, when it reports, when it gives up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

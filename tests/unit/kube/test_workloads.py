@@ -1,7 +1,5 @@
 """Workloads that hold the devices of a cluster, and how they are ended."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a stack downloads: complete where its charts are on this machine, else said to be incomplete."""
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The manifest of a stage. What its script does with groups and time, tests/unit/fabric/diagnosis shows."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

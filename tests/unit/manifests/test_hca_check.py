@@ -1,7 +1,5 @@
 """What a pod does whose device plugin has promised HCAs that are not in it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Jobs that pull the image of a measurement: where they run, what they ask for, what stays of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

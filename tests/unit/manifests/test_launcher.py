@@ -3,8 +3,6 @@
 What a real mpirun does with these arguments, only the lab shows.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

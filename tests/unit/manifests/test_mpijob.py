@@ -1,7 +1,5 @@
 """The MPIJob: what it asks for, when it is another job, and whether the CRDs accept it."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

@@ -1,7 +1,5 @@
 """The operators: Helm values in three layers, the request to wait, the NicClusterPolicy's selectors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 srun, mpirun and nccl-tests are small replacements in PATH: srun runs one rank, the program prints a made log.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """One operation at a time: the real script under the real lock of the kernel, over SSH on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """What `busbar nodes` finds: on workers over SSH (servers of this test) and in the cluster by its API."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

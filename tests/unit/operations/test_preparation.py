@@ -1,7 +1,5 @@
 """Hosts download ahead what they install later; a host on which that fails stops nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 The hosts are SSH servers of this test on loopback; what a host script would print is made up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

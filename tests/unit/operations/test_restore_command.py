@@ -1,7 +1,5 @@
 """`busbar restore` and `busbar snapshots` as a person calls them; for the hosts see test_restore.py."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What `busbar verify` finds on hosts (by its script) and in the cluster (through its API)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """A stack exports its outputs with details that fit their JSON Schema, and its gate fails the update."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

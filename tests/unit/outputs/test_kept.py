@@ -1,7 +1,5 @@
 """A verdict that stays while the GPUs are held: for which workers, what has changed since, and the gate."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

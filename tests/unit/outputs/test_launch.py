@@ -1,7 +1,5 @@
 """What a consumer learns of a pool, to start a job there as the validation did."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

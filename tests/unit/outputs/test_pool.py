@@ -1,7 +1,5 @@
 """What is exported of one pool's verdict, and what a reader makes of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What another program reads from the outputs of a busbar stack."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass

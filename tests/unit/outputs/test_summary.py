@@ -1,7 +1,5 @@
 """What the terminal shows of the outputs at the end of an update."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

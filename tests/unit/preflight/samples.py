@@ -1,7 +1,5 @@
 """Hosts of a site as preflight is given them, and what is required of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from busbar.hosts.inventory import Host

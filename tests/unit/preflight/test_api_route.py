@@ -1,7 +1,5 @@
 """The Kubernetes API must be reachable before anything is changed."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

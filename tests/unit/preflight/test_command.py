@@ -1,7 +1,5 @@
 """`busbar preflight` as the engine and as a person calls it."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Checks across hosts, and the stored facts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

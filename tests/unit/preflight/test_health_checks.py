@@ -1,7 +1,5 @@
 """What a worker's hardware has counted: each case changes one thing of a healthy host."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

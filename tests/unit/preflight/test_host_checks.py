@@ -1,7 +1,5 @@
 """One report against its requirements: each row of host_findings.yaml changes a good host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The NFS server before it is made, and the workers that are to mount from it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What RoCE rails do with congestion, from the texts that programs and drivers print on real hosts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What is asked of which host, and when a host that passed is asked again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hosts are asked over real SSH connections, to servers of this test on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

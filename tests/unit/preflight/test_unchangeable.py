@@ -1,7 +1,5 @@
 """Keys that cannot be changed once a cluster is made: what is refused, and how the first value comes back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No secret of a stack is in its support bundle, wherever it was planted."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Drills record their passes, and a list says which have none."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The wheel alone: what it brings, and what its commands do without the extra `stack`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """A tool is built anew when what it is made from changes, and only then."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Official parts win where they can be had, and are taken only as the release published them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """When something is built again, and when it is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The processes of a host, read while they end."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 from typing import Any

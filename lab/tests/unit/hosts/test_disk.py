@@ -1,7 +1,5 @@
 """What a host's disk holds before its first boot."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The networks of the lab on this machine, without making them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The simulated nvidia-smi answers in the form of the real one."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lab ends its own processes and no others."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Image archives: the form that `ctr images import` and K3s' air-gap import read."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs that go into an image with nothing else in it."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

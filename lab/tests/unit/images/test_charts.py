@@ -1,7 +1,5 @@
 """The lab's charts take what busbar hands to NVIDIA's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

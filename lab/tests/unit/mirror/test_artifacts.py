@@ -1,7 +1,5 @@
 """What the mirror hands out, and the sums of it."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tools for hosts of the lab, from Debian packages: those of the fabric, its simulator, and fio."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`busbar accept` on the lab's cluster: a healthy one, and one whose GPUs are held."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 The images have the lab's simulator of dcgmi; pods, namespaces, devices and logs are real.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

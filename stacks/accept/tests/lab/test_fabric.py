@@ -4,8 +4,6 @@ ibnetdiscover, opensm and fio are the real ones. ibsim simulates the fabric, wit
 HCAs, and dcgmi is simulated.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

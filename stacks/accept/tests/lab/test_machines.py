@@ -1,7 +1,5 @@
 """`busbar accept run` on the lab's cluster, while a machine becomes another one, and while a node reboots."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

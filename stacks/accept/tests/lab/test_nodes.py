@@ -3,8 +3,6 @@
 The bandwidths between the workers are injected (simulated); jobs, scripts and logs are real.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 The bandwidth is injected (simulated), because TCP on a shared machine wavers more than a fabric.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

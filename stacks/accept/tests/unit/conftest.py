@@ -1,7 +1,5 @@
 """A healthy cluster's evidence, made once and copied for each test."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator

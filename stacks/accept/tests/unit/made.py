@@ -1,7 +1,5 @@
 """The evidence of a healthy cluster of two H100 workers, written as the stages write it; tests change it."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

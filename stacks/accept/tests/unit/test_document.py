@@ -1,7 +1,5 @@
 """The document: what it says, who signs it, and what `verify` makes of it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

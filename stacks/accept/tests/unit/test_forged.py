@@ -3,8 +3,6 @@
 Each is refused or undecided for the reason that was forged, and none makes `verify` crash.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

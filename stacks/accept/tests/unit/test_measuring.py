@@ -1,7 +1,5 @@
 """The stages that run programs on hosts or in pods, and the proof of a training run."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Each node alone, pairs and rails: the real script of each job names what is slow, from its log alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every kind of row: passes with good evidence, fails with bad, and is unknown without it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

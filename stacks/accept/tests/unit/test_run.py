@@ -1,7 +1,5 @@
 """The run: stages that measure on a cluster, are continued after any end, and become one document."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The scripts on hosts, in a real bash: who a worker is, and the sampler of a soak."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

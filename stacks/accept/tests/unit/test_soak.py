@@ -1,7 +1,5 @@
 """The rows of the soak, from made series and samples; and its jobs, which outlive the process."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import random

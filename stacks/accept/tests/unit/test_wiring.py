@@ -1,7 +1,5 @@
 """The cabling: what ibnetdiscover prints, against a design or what most nodes of a rail group have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lab's Slurm hosts with stack `dev` of stacks/slurm: `make up-slurm`, and what drills ask of them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """An administrator's own changes stay, and a user's jobs are not ended without a word."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

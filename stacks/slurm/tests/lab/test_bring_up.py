@@ -1,7 +1,5 @@
 """Slurm on the lab's hosts: what `make up-slurm` made, and a second update."""
 
-from __future__ import annotations
-
 import pytest
 
 from stacks.slurm.tests.lab.conftest import COMPUTE, HOSTS, LOGIN, SLURM, Site, unmeasured

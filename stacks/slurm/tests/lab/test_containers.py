@@ -3,8 +3,6 @@
 Images in it (.sqsh) are started, with `cat`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Slurm, its steps and Open MPI are the real ones. Three hosts have no peers enough for more than that.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drains of others through quarantines and refused removals, and configurations that Slurm refuses."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The examples as they are on the lab's hosts: CPUs, the training image's packages, two ranks per node."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Daemons, hosts and disks of the lab's Slurm cluster that fail: what is lost, and what names them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

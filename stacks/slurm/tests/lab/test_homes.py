@@ -4,8 +4,6 @@ This kernel has no NFS: the server is the lab's replacement, and what takes the 
 for a file and then shows what it serves.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

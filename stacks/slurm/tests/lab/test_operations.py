@@ -1,7 +1,5 @@
 """The commands of the core on the lab's Slurm: what they show of its hosts, and drains by `busbar drain`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

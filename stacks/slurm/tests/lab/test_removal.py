@@ -4,8 +4,6 @@ The last file of these drills: nothing is installed afterwards. BUSBAR_DRILL_SEE
 of an earlier run.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import random

@@ -1,7 +1,5 @@
 """stacks/slurm under mocks: which steps run on which hosts, in which order, and what no argument may show."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The configuration: what is accepted, and what each error says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 srun is replaced: what a real one does with these arguments, only the lab shows.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import signal

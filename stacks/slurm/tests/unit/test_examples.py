@@ -1,7 +1,5 @@
 """The sbatch scripts of the examples, with commands of Slurm that print what they were given."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

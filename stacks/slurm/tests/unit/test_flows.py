@@ -1,7 +1,5 @@
 """The whole scripts of a controller and of its members, in the order of their steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The log is that of a run of two ranks (tests/unit/collect/launcher_log.py). Time passes only in waits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence

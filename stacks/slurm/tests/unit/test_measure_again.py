@@ -1,7 +1,5 @@
 """`busbar measure`: pools are measured again, and the worst verdict counts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

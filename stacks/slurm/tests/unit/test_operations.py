@@ -1,7 +1,5 @@
 """The commands of the core on a stack of Slurm: what they ask of its hosts, and how they end."""
 
-from __future__ import annotations
-
 import json
 import re
 import tarfile

@@ -1,7 +1,5 @@
 """The outputs, the gate on them, and their tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

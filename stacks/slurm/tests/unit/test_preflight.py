@@ -1,7 +1,5 @@
 """What preflight finds wrong for Slurm: each case changes one fact of a good host."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Slurm's files. Slurm 24.11.5 has read those of the lab's stack (docs.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

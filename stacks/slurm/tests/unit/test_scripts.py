@@ -1,7 +1,5 @@
 """Decisions of the host scripts; the hosts of the lab test the rest."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

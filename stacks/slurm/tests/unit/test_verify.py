@@ -1,7 +1,5 @@
 """What `busbar verify` finds: on hosts by the core's script, and in what Slurm says of its nodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

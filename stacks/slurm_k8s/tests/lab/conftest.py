@@ -4,8 +4,6 @@ The operator is 1.0, or the release that BUSBAR_LAB_SLURM_OPERATOR names. What i
 real GPUs and HCAs, pmix, pyxis.
 """
 
-from __future__ import annotations
-
 import base64
 import shlex
 import sys

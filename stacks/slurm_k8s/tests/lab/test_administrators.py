@@ -3,8 +3,6 @@
 The drills are one story, in this order.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drains with a job of 5 s: slurm-operator itself protects a pod with a job only after up to 30 s."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator

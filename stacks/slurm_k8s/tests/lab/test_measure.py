@@ -1,7 +1,5 @@
 """A measurement by sbatch in pods that loses its log has no verdict."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

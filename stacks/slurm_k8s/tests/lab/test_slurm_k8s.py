@@ -3,8 +3,6 @@
 The tests are one story, in this order.
 """
 
-from __future__ import annotations
-
 import json
 import time
 

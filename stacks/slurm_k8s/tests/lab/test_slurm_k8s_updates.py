@@ -3,8 +3,6 @@
 The tests are one story, in this order. The image that is new has another name and the same content.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

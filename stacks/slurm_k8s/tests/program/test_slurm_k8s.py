@@ -1,7 +1,5 @@
 """stacks/slurm_k8s under mocks: what it puts on a cluster that passed, in which order, and its gate."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

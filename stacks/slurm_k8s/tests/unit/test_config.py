@@ -1,7 +1,5 @@
 """What a configuration of Slurm may not say, and what `busbar check-config` prints of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`busbar drain` of a worker with jobs of Slurm: Slurm drains first, then pods are evicted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`busbar measure` on Slurm in pods: the same job as the cluster's, asked on a server and read in a pod."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

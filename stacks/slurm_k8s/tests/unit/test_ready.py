@@ -1,7 +1,5 @@
 """The end of an update: all nodes are in Slurm with their GPUs, and a job gets these."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """An update replaces slurmd pods one by one, kills no job, and keeps the drains that others have set."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

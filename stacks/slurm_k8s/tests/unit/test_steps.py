@@ -1,7 +1,5 @@
 """Nothing of Slurm changes without slurmrestd, and nothing is removed while there are jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is in the way of Slurm is named before anything is installed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The Helm values: the same Slurm by the charts of 1.2 and by those that the lab makes of 1.0."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

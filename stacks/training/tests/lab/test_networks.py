@@ -4,8 +4,6 @@ One story, in this order. What this does not prove: RoCE, InfiniBand, the Networ
 macvlan on the hosts' second interface, and the data are TCP.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import sys

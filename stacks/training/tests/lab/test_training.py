@@ -4,8 +4,6 @@ The tests are one story, in this order; `pytest stacks/training/tests/lab/test_t
 runs them alone. What this does not prove: NCCL and GPUs. The ranks are CPU processes that use gloo over TCP.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

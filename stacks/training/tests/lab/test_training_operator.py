@@ -3,8 +3,6 @@
 The controller is the real one, the job is examples/elastic.yaml with the lab's image and devices.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 proven: a provisioner, and NFS, for which the lab's kernel has no client.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

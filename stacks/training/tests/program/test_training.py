@@ -1,7 +1,5 @@
 """stacks/training under mocks: what it puts on a cluster that passed, in which order, and what stays."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Made logs of training runs on 2 x 8 GPUs: a passing one, in which each test changes what it is about."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """From a job in a cluster to a verdict: followed logs, jobs that do not start, logs that are judged again."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from collections.abc import Iterator, Mapping

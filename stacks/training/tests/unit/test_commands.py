@@ -1,7 +1,5 @@
 """`busbar training check` and `collect` as people and the engine run them, and what `check-config` tells."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The configuration of stacks/training: what is refused, and how it is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

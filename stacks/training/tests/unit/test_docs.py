@@ -1,7 +1,5 @@
 """What the pages of this folder say holds for the code; tests/unit/docs has what all pages share."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

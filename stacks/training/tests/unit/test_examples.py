@@ -1,7 +1,5 @@
 """stacks/training/examples: valid by the published CRDs, and right in what those do not check."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What makes a training run a pass, and each thing that keeps it from being one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Secondary networks: what becomes of the configuration in the cluster and in a pod."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

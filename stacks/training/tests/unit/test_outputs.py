@@ -1,7 +1,5 @@
 """The outputs of stacks/training: never a pass without a plain one, the gate, and what the terminal shows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

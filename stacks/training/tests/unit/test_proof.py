@@ -1,7 +1,5 @@
 """The objects of a training run: what its pods ask for, how its ranks meet, when it is another run."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import replace

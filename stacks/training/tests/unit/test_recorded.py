@@ -11,8 +11,6 @@ a store.
 Records that a run does not print any more, on the speed of storage and on interfaces, were taken out.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

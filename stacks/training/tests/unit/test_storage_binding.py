@@ -1,7 +1,5 @@
 """When a claim counts as bound, and what becomes of its volume."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

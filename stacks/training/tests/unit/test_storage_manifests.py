@@ -1,7 +1,5 @@
 """The objects of shared storage: what they ask for, and when they are other objects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stacks.training.package.storage import Storage, claim, claim_name, nfs_volume, pod_volume

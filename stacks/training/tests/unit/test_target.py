@@ -1,7 +1,5 @@
 """Which clusters and pools are refused, and the bandwidth that a run is held against."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

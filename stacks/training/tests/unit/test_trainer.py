@@ -1,7 +1,5 @@
 """The runtime that TrainJobs refer to: a pod of it can use RDMA on a whole worker of its pool."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The commands in the installed wheel, without the extra `stack`."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.cli.main import build

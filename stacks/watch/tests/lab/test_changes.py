@@ -1,7 +1,5 @@
 """Commands of the core change a cluster, and the series have it at once. A real API server, without nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path

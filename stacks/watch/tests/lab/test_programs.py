@@ -4,8 +4,6 @@ Prometheus has the rules and labels that busbar's objects give it; the operator,
 of them, is not here. Needs root, for chroot.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ A real node-problem-detector too; lines are written to the log of one host. The 
 order. What it does not prove: GPUs, real HCAs, the official chart, Grafana.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

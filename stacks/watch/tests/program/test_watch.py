@@ -1,7 +1,5 @@
 """stacks/watch under mocks: what it puts on a cluster that passed, in which order."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

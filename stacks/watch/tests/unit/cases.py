@@ -1,7 +1,5 @@
 """For every alert series that make it fire and series that do not, in promtool's notation, by the minute."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

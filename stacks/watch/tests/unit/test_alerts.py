@@ -1,7 +1,5 @@
 """Every alert fires on series that it is for, and on no others: run by promtool."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

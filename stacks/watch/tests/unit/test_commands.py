@@ -1,7 +1,5 @@
 """`busbar watch`: what the engine runs, and the refresh that an operator runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import Mock

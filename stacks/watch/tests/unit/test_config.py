@@ -1,7 +1,5 @@
 """The configuration of stacks/watch: defaults, findings, schema, and the command that checks it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

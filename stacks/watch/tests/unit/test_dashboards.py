@@ -1,7 +1,5 @@
 """Every dashboard is one that Grafana can lay out, and every expression is valid and finds series."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The objects on the cluster."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules for the kernel's log: which lines they match, and what node-problem-detector makes of them."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The outputs, the gate, and what the terminal shows."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """busbar's own series: what they say of a cluster, and how they get into it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The command line without an engine, and where pulumi is not installed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

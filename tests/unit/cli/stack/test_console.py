@@ -1,7 +1,5 @@
 """Output that nobody takes any more does not end a command that changes a cluster."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """What is applied again on request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Copies of a state: what is in one, where `busbar up` keeps them, and what `busbar recover` refuses."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 tests/engine/test_engine_texts.py has the real engine print those that need no hosts.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.cli.stack.errors import fixes, reasons

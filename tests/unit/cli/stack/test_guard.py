@@ -1,7 +1,5 @@
 """Jobs and objects that a destroy refuses, ends, or finds to be gone."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

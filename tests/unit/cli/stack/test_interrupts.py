@@ -1,7 +1,5 @@
 """Ctrl-C while a child runs, with real signals and a real child."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Outputs on disk and on the terminal, and what is said of those that may be older than a fault."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

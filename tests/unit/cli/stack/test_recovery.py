@@ -1,7 +1,5 @@
 """Locks, pending steps and damaged files that a killed update leaves behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

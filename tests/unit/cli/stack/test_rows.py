@@ -1,7 +1,5 @@
 """Rows of an update, from event logs of the real engine (events/README.md)."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """How an update begins and ends, and what `busbar status` makes of it. With the engine: tests/engine."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Which stack a command line names."""
 
-from __future__ import annotations
-
 from contextlib import chdir
 from pathlib import Path
 

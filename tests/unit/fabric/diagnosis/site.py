@@ -1,7 +1,5 @@
 """A site whose slow parts are known: its cluster in memory runs the real launcher script of each job."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A stack whose diagnosis finds what a test says, for the command as it is typed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`busbar diagnose` as it is typed: output, exit codes, usage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -3,8 +3,6 @@
 mpirun and ssh are replaced (site.py): what real ones do with these arguments, only the lab shows.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Its four nodes are namespaces of one machine, and `tc` has limited the interface
 that say nothing about the result are left out.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from busbar.fabric.diagnosis.stages import StageLog

@@ -1,7 +1,5 @@
 """`busbar diagnose --quarantine` and `--release`: what they write and what they refuse."""
 
-from __future__ import annotations
-
 import errno
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`busbar.fabric.diagnosis.quarantine.edit`: one line of the stack file changes, and no comment is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every rail of every node runs once, and those that may be 10 % slow again. How often that finds one."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

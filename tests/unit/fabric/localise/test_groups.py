@@ -1,7 +1,5 @@
 """What a group should reach."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.fabric.localise import Group, Known, Stage, expected_busbw

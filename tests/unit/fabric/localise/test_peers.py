@@ -1,7 +1,5 @@
 """Which nodes and rails are slower than their peers: what is found by chance, and what is left open."""
 
-from __future__ import annotations
-
 import pytest
 
 from busbar.fabric.localise import Group, Known, plan, score

@@ -1,7 +1,5 @@
 """Which groups a stage runs."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable

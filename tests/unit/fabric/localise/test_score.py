@@ -1,7 +1,5 @@
 """What is named, and what is not."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from typing import Any

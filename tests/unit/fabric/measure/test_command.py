@@ -1,7 +1,5 @@
 """`busbar nccl run` and `clean` as they are typed: output, exit codes, usage."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the runs of a stack say of each other: noise, runs below it, and what changed before them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

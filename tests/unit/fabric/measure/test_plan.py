@@ -1,7 +1,5 @@
 """From the facts of a cluster to a job: what is read, what has to be given, what keeps it from running."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

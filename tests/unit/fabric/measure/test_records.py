@@ -1,7 +1,5 @@
 """What is recorded of a measurement, by an update and by `busbar measure`, and where it is found again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The rights of a run: those of the Role in docs/measuring.md are enough, and none of them is too many."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run of a plan: what it creates, its verdict, and that nothing stays, however it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """From a pool of a stack and its cluster to a job: that of an update, on the Nodes that can run it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

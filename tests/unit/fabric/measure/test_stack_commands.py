@@ -1,7 +1,5 @@
 """`busbar measure` and `busbar history` as they are typed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ An operator takes lines and a random generator, and returns lines. Where a log h
 change, it returns them as they are.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small log of two healthy hosts, printed as made/ prints all logs; tests change it as they need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What was read from made and real logs, to be compared."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import cache
 from typing import Any

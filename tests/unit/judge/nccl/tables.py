@@ -1,7 +1,5 @@
 """Tables and evidence as values, for tests of single checks on both sides of their limits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

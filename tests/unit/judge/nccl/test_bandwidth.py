@@ -1,7 +1,5 @@
 """Bandwidth between floor and ceiling, both halves alike, and the algorithm that the bounds are those of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

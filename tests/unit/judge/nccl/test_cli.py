@@ -1,7 +1,5 @@
 """The commands: exit codes, JSON, reports. What only a process shows is run as one, the rest in this one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What the gates are given: the tables, the hosts, and what was printed for each table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The whole curve is judged: as a property of logs, and each limit at the limit and just beyond it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

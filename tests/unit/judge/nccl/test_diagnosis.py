@@ -1,7 +1,5 @@
 """Each known failure is recognized by a line of its own, and by its place in the log."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

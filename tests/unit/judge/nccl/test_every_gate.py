@@ -1,7 +1,5 @@
 """Every gate has a log that it fails and, where it can be, one that leaves it unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The computed floor and ceiling hold every healthy public figure, and refuse the failures that are known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """A failure names one first cause, and its echoes stand below it, wherever their lines are."""
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta
 from typing import Any

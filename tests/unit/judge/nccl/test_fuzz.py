@@ -4,8 +4,6 @@ BUSBAR_FUZZ_EXAMPLES raises the number of examples (the default keeps the suite 
 made logs; bytes that are not a log at all are tried as well.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """Each gate refuses what it is for, by its own name, and lack of evidence is never a pass."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -6,8 +6,6 @@ The hosts are namespaces of that machine with TCP between them, whose ranks shar
 of lines is that of the file.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

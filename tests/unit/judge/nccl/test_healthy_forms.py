@@ -1,7 +1,5 @@
 """What is right is not refused, whatever its form: healthy and unusual logs keep their true reason."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A fact that the hosts of a run print is compared by a gate, or its differences are shown."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whether the printed edges are all that the collective has: each channel, host and direction."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Iterable

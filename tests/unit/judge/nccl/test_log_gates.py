@@ -1,7 +1,5 @@
 """The gates on the log and its tables: both ends, collectives, whole tables, rows, numbers and sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Logs made from made/cases: each is read as it was printed and judged as its case says."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who took part: the device list, NCCL's own counts, and the number of ranks that busbw was computed with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

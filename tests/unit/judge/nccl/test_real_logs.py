@@ -1,7 +1,5 @@
 """The real logs of the shared folder: each is read as its sidecar says, and no failure among them passes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

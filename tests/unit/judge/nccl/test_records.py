@@ -1,7 +1,5 @@
 """What launchers and collectors put around lines changes nothing, or the log is not read; it is no damage."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Bad ends and lines among the rows leave no pass; every other unusual line is shown and decides nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 

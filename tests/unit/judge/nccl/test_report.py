@@ -1,7 +1,5 @@
 """What people are shown of a verdict: the HTML report with its curves, and the few lines of a terminal."""
 
-from __future__ import annotations
-
 import html
 import io
 import itertools

@@ -1,7 +1,5 @@
 """What NCCL was set up with: version, plugin, topology file and HCAs, as printed and as expected."""
 
-from __future__ import annotations
-
 import re
 from array import array
 from typing import Any

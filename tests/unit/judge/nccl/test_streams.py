@@ -1,7 +1,5 @@
 """Logs come as files, pipes, compressed, huge, cut or damaged: all are read to an end."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """The transport between hosts is proven on every edge, with GPUDirect RDMA, rails, SHARP and NVLink."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

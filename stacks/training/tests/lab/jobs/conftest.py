@@ -1,7 +1,5 @@
 """The lab with stack `jobs` of stacks/training: what is installed, and how a job is applied and read."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

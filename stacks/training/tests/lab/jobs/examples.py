@@ -1,7 +1,5 @@
 """The examples as a user of the lab would change them: its image, its devices, its shared folder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -4,8 +4,6 @@ The controllers and DeepSpeed are the real ones. The ranks are CPU processes tha
 with the simulated devices of the lab.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

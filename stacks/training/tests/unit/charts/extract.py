@@ -1,7 +1,5 @@
 """The published charts that training is compared with; tests/unit/charts/extract.py writes extracts/."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.unit.charts.extract import Published

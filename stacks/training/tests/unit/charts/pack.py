@@ -5,8 +5,6 @@ below. It changes what Kubeflow's overlay `standalone` changes, leaves out the o
 images Helm values. Its output and the archive's new sha256 belong into package/versions.py.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

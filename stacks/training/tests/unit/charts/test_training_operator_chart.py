@@ -1,7 +1,5 @@
 """charts/training-operator-*.tgz as Helm renders it, beside the MPI Operator of the core."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 from functools import cache

@@ -1,7 +1,5 @@
 """The image for training runs: what is changed in Debian's torch and DeepSpeed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

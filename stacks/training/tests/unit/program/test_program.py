@@ -1,7 +1,5 @@
 """The training program where it does not compute: its records, what it exchanges, stores and waits for."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

@@ -1,7 +1,5 @@
 """Debian's node_exporter on a made-up /sys: the series that the alerts read are those that it gives."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

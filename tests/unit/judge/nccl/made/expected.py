@@ -1,7 +1,5 @@
 """What must be read from the tables of a made log, computed from the numbers that were printed."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

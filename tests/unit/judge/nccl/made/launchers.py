@@ -1,7 +1,5 @@
 """What launchers put before a program's lines: each by its rank, or before whatever comes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.unit.judge.nccl.made.lines import NO_RANK, Line, Row

@@ -1,7 +1,5 @@
 """A line of a made log, with the fact that it states to a reader of the whole log."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 Nothing here reads text: the expected object follows from the numbers that were printed.
 """
 
-from __future__ import annotations
-
 from itertools import chain, zip_longest
 from typing import Any
 

@@ -3,8 +3,6 @@
 Formats: NVIDIA/nccl src/init.cc, src/transport/*.cc, src/misc/param.cc; the plugins' own messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.unit.judge.nccl.made.lines import Edge, Line, Said, line

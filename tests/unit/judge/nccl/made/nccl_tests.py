@@ -4,8 +4,6 @@ Formats: NVIDIA/nccl-tests src/common.cu and the header functions of each collec
 2.17.8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from tests.unit.judge.nccl.made.lines import Average, Bounds, Half, Header, Line, Name, Row, Said, line

@@ -3,8 +3,6 @@
 A case names the real shape that it stands for, what is printed, and by hand what must be read and judged.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
