@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar import __version__
 from tests.program.harness import ROOT
 from tests.support.clusters import site
 from tests.support.wheel import Installed
@@ -53,7 +54,7 @@ def test_a_site_has_a_program_an_example_a_schema_and_no_code_of_busbar(folder: 
 def test_the_version_names_the_commit_that_was_built(installed_stack: Installed) -> None:
     words = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    assert installed_stack.busbar("--version").stdout.decode() == f"busbar 0.2.0 (commit {commit})\n"
+    assert installed_stack.busbar("--version").stdout.decode() == f"busbar {__version__} (commit {commit})\n"
 
 
 def test_the_program_of_a_site_brings_a_cluster_up(folder: Path, installed_stack: Installed) -> None:
