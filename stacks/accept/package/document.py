@@ -170,7 +170,7 @@ def _figures(evidence: Evidence, pool: str) -> dict[str, list[tuple[float, float
     known = comparable(Known(evidence.results(pool, *kinds.OF_NODES), facts.group_gbps))
     best: dict[tuple[str, str | int], tuple[float, float]] = {}
     for group, share in known.shares().items():
-        what = ("alone", "pair")[len(group.nodes) - 1] if group.rail is None else group.rail
+        what = ("alone" if len(group.nodes) == 1 else "pair") if group.rail is None else group.rail
         for node in group.nodes:
             best[node, what] = max(best.get((node, what), (0.0, 0.0)), (share, known.results[group] or 0.0))
     columns = ("alone", "pair", *range(facts.required.rails))
