@@ -641,3 +641,11 @@ def test_what_others_have_added_to_mariadb_and_installed_outlives_the_controller
     assert "systemctl disable --now mariadb" not in host.steps
     purged = "libslurm slurm-client slurm-wlm-mysql-plugin slurmctld slurmdbd"
     assert only(host.steps, "apt-get") == ([] if dependents else [f"apt-get purge -y {purged}"])
+
+
+def test_a_removal_asks_apt_nothing_where_no_package_came_with_it(host: Host) -> None:
+    controls(host)
+    host.write("var/lib/busbar/packages.added", "")
+    host.state("dependents", "E: Unmet dependencies")
+    host.facts("slurm/controller", {}, VERB="remove", **VALUES)
+    assert only(host.steps, "apt-get", "userdel") == ["userdel slurm"]
