@@ -19,7 +19,7 @@ from busbar.finding import STACK, Fix
 from busbar.kube import allocatable, nodes
 from busbar.kube.allocatable import AllocatableSpec
 from busbar.kube.client import Api, ApiError, JsonObject
-from busbar.kube.gpus import HOSTNAME_LABEL, IDLE_LABEL, active_pods, requests
+from busbar.kube.gpus import HOSTNAME_LABEL, active_pods, held_by
 from busbar.kube.nodes import CORDONED, DRAINED, NODES, SILENT, Node
 from busbar.kube.objects import find
 from busbar.kube.pods import is_of_job, owners
@@ -355,13 +355,13 @@ def leaving(api: Api, workers: Collection[str]) -> tuple[list[Node], Counter[str
             f"claims have their data on the disks of hosts that are to be removed: {', '.join(held)}. Fix: "
             "copy what is needed, kubectl delete pvc and the pv that stays, retry; or list the hosts again"
         )
-    if jobs := [
-        f"{each['metadata']['namespace']}/{each['metadata']['name']} on {each['spec']['nodeName']}"
-        for each in (active_pods(api) if runs else ())
-        if each["spec"].get("nodeName") in runs and _is_lost(each) and requests(each["spec"])
-        if IDLE_LABEL not in (each["metadata"].get("labels") or {})
-    ]:
-        what = f"jobs run on hosts that are to be removed: {listed(jobs)}"
+    busy = held_by(filter(_is_lost, active_pods(api)), idle=False) if runs else {}
+    pods = [
+        (pod, name) for name in sorted(runs & busy.keys()) for units in busy[name].values() for pod in units
+    ]
+    if pods:
+        jobs = dict.fromkeys(f"{pod} on {name}" for pod, name in pods)
+        what = f"jobs run on hosts that are to be removed: {listed([*jobs])}"
         raise Failed(what, "wait for their end, or end them; or list the hosts again")
     return stale, machines, silent
 
