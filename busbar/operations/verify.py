@@ -203,7 +203,7 @@ async def verify_hosts(
 ) -> tuple[list[Finding], dict[str, Mapping[str, Any]]]:
     """The differences on each host, by host/verify.sh with these values, and hosts that do not respond.
 
-    Beside them the facts of that script, by host, of those that respond.
+    The second value is host -> the facts of that script, without hosts that do not respond.
     """
     facts: dict[str, Mapping[str, Any]] = {}
 

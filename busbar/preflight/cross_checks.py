@@ -52,7 +52,7 @@ def check_across_hosts(
         *_shared_address_in_use(spec, reports),
         *pool_mismatches(spec, records),
         *port_mismatches(pools_of(spec, known), known),
-        # That of a host that is not queried now may have been updated since.
+        # A host that is not queried now may have got another kernel since.
         *_unlike_their_pool(
             spec, {name: report.kernel for name, report in reports.items()}, "warning", "kernel"
         ),

@@ -18,7 +18,7 @@ def command() -> Any:
 
 
 def shown(renderable: Any) -> str:
-    """What a wide terminal shows of it, without colours."""
+    """The text that a wide terminal shows, without colours."""
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
         console.print(renderable)

@@ -113,7 +113,7 @@ def _resources(export: str) -> list[Any]:
 
 
 def _digest(export: str) -> str:
-    """Of what an update without changes leaves: it orders the resources, and encrypts secrets, anew."""
+    """The digest leaves out what each update renews: the order of the resources, and ciphertexts."""
     resources = _resources(export)
     return digest(sorted(f"{each['urn']} {each.get('id')} {each.get('modified')}" for each in resources))
 

@@ -28,8 +28,8 @@ CANDIDATES = 8
 
 
 def reasons(found: Findings, cluster: AnyCluster) -> dict[str, str]:
-    """Node -> the reason of its quarantine. Not those of which it is only known that some of them are slow,
-    nor those that are in quarantine. Raises Failed for more than may be put there at once."""
+    """Node -> the reason of its quarantine. Nodes that are in quarantine have none, nor those of which it is
+    only known that some of them are slow. Raises Failed for more nodes than may be put there at once."""
     held, pool = cluster.quarantine, found.pool
     texts: dict[str, list[str]] = {}
     for row in found.rows:

@@ -319,7 +319,7 @@ def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str) -> 
 
 
 def test_a_k3s_that_others_installed_over_ours_is_not_removed_with_it(worker: Host) -> None:
-    """As on a worker that was lent: its mark is still ours."""
+    """The worker was lent, and its mark is still ours."""
     worker.write("etc/systemd/system/k3s-agent.service", "[Service]\n")
     before, done = worker.files(), remove(worker)
     assert "others have installed K3s over that of busbar (k3s-agent.service); no changes made" in done.stderr

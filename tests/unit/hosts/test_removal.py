@@ -149,7 +149,7 @@ def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> 
 
 
 def test_a_k3s_binary_that_was_there_before_is_there_again_after_a_removal(box: Box) -> None:
-    """As where a site prepares hosts without the internet."""
+    """A site prepares hosts without the internet so."""
     box.write("mounts")
     prepared = box.write("opt/k3s", "of the site")
     (box.root / "bin").mkdir()

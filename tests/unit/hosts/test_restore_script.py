@@ -243,7 +243,7 @@ def test_a_folder_that_is_a_link_to_another_disk_is_looked_into(host: Box) -> No
     host.write(f"{SNAPSHOTS}/nightly", "x")
     assert [each["name"] for each in listed(host)["snapshots"]] == ["nightly"]
     assert facts(host, RESETS, RESET="half")["reset"] is False
-    assert host.read(OLD) == "now", "the data of before are put back"
+    assert host.read(OLD) == "now", "the former data are put back"
     host.write("mounts", f"/dev/x {host.root}/disk/etcd ext4 rw 0 0\n")
     assert "is a mount point" in listed(host)["problem"]
 

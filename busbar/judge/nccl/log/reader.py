@@ -455,9 +455,9 @@ class LogReader:
             )
 
     def _behind_prefix(self) -> tuple[str, bool]:
-        """What the line holds behind a prefix like that of the program's first line, "" without one.
+        """Return the text behind a prefix like that of the program's first line, "" without one.
 
-        It is certain to be a prefix if it differs in numbers only.
+        The prefix is certain to be one if it differs in numbers only.
         """
         raw = _text(self._raw).strip()
         if self._prefix is None and "# " in raw and (first := FIRST.match(raw)) is not None:

@@ -291,7 +291,7 @@ class RunBuilder:
         if len(self.runs) > MAX_TABLES:
             self.foreign += 1
             return
-        # "# Collective test starting: all_reduce_perf" is no command, whatever stands before it
+        # "# Collective test starting: all_reduce_perf" is no command, also behind a prefix
         if "_perf" in text and text[0] != "#" and "# Coll" not in text and (match := p.COMMAND.search(text)):
             asked = _asked(text, match)
             # of several commands before one table it is not known which one printed it
