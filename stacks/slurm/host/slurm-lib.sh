@@ -99,7 +99,7 @@ remember_user() {
 remove_packages() {
   local added=() planned others
   [[ ! -s $STATE_DIR/packages.added ]] || mapfile -t added <"$STATE_DIR/packages.added"
-  if ! planned=$(((${#added[@]} == 0)) || apt-get -s purge "${added[@]}" 2>&1); then
+  if ! planned=$( ((${#added[@]} == 0)) || apt-get -s purge "${added[@]}" 2>&1); then
     note "${added[*]} stay, stopped and disabled: apt-get does not tell what would go with them: $(tail -n 1 <<<"$planned")"
     return
   fi
