@@ -1,4 +1,4 @@
-"""CPU seconds and memory of a verdict on 2 MB of each hostile shape of line, and on 8,000 hosts.
+"""CPU seconds and memory of a verdict on 200 kB of each hostile shape of line, and on 8,000 hosts.
 
     python bench/nccl_hostile.py
 
@@ -153,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bytes", type=int, default=2_000_000)
+    parser.add_argument("--bytes", type=int, default=200_000)
     size = parser.parse_args().bytes
     shapes: dict[str, Callable[[int], str]] = {
         f"{name}, {kind}": of_width(shape, width)
