@@ -37,11 +37,14 @@ k3s_uninstall() {
   removed true
 }
 
-# KillMode=process leaves the pods running: kills K3s's containerd, its shims, and every process below them.
+# KillMode=process leaves the pods running: kills K3s's containerd, its shims, and every process below them. A K3s that somebody
+# runs in a container (k3d) has the same names, in another PID namespace.
 k3s_kill_pods() {
-  local pids
-  pids=$(ps -e -o pid= -o ppid= -o args= | awk '
-    { parent[$1] = $2; order[++count] = $1; if ($3 ~ /(^|\/)containerd[^\/]*$/ && $0 ~ /\/k3s\//) to_kill[$1] = 1 }
+  local pids here
+  here=$(readlink /proc/self/ns/pid)
+  pids=$(ps -e -o pid= -o ppid= -o pidns= -o args= | awk -v here="${here//[!0-9]/}" '
+    { parent[$1] = $2; order[++count] = $1 }
+    $3 == here && $4 ~ /(^|\/)containerd[^\/]*$/ && /\/k3s\// { to_kill[$1] = 1 }
     END {
       do {
         grown = 0

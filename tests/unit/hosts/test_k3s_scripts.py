@@ -4,6 +4,7 @@ import hashlib
 import socket
 import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -461,17 +462,21 @@ def test_without_an_answer_of_the_api_no_pod_is_ended(box: Box) -> None:
 
 
 def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
-    processes = """\
-  1 0 /sbin/init
- 40 1 containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
- 50 1 /var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
- 51 50 /pause
- 52 50 nginx: master
- 53 52 nginx: worker
- 60 1 /usr/bin/containerd
- 61 60 containerd-shim -address /run/containerd/containerd.sock
- 62 61 the site's own
- 70 1 bash -c tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log
- 71 70 tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log"""
+    here = Path("/proc/self/ns/pid").stat().st_ino
+    processes = f"""\
+  1 0 {here} /sbin/init
+ 40 1 {here} containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
+ 50 1 {here} /var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
+ 51 50 12 /pause
+ 52 50 13 nginx: master
+ 53 52 13 nginx: worker
+ 60 1 {here} /usr/bin/containerd
+ 61 60 {here} containerd-shim -address /run/containerd/containerd.sock
+ 62 61 14 /bin/k3s server, which somebody runs in a container
+ 63 62 14 containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
+ 64 63 14 /bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
+ 65 64 15 /pause
+ 70 1 {here} bash -c tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log
+ 71 70 {here} tail -f /var/lib/rancher/k3s/agent/containerd/containerd.log"""
     stubs = f"ps() {{ cat <<'EOF'\n{processes}\nEOF\n}}; kill() {{ echo \"$@\"; }}; poll() {{ :; }}; "
     assert sorted(output("k3s-agent", f"{stubs}k3s_kill_pods").split()[1:]) == ["40", "50", "51", "52", "53"]
