@@ -243,9 +243,9 @@ k3s_proxy() {
   fi
 }
 
-# k3s_settings: the files with settings, also the site's, each ended by NUL; without config.yaml.
+# k3s_settings: the files with settings, also the site's and links to them, each ended by NUL; without config.yaml.
 k3s_settings() {
-  find "/etc/systemd/system/$UNIT.service" "/etc/systemd/system/$UNIT.service.d" "$K3S_CONFIG_DIR" -type f \
+  find -L "/etc/systemd/system/$UNIT.service" "/etc/systemd/system/$UNIT.service.d" "$K3S_CONFIG_DIR" -type f \
     ! -name k3s.yaml ! -path "$K3S_CONFIG_DIR/config.yaml" -print0 2>/dev/null | sort -z
 }
 

@@ -110,7 +110,7 @@ verify_k3s() {
   [[ $limit == infinity ]] || drift "LimitMEMLOCK of $1 is $limit, expected infinity (see: systemctl cat $1)"
   while IFS= read -r path; do
     grep -qsF "  $path" "$STATE_DIR/applied.sha256" || drift "$path was added"
-  done < <(find "$K3S_CONFIG_DIR" "${UNIT_DIRS[@]/%//$1.service.d}" -type f ! -name k3s.yaml ! -name "$TEMPORARY" 2>/dev/null | sort)
+  done < <(find -L "$K3S_CONFIG_DIR" "${UNIT_DIRS[@]/%//$1.service.d}" -type f ! -name k3s.yaml ! -name "$TEMPORARY" 2>/dev/null | sort)
   while IFS= read -r path; do
     [[ -z $(find "$path" -perm /077) ]] || drift "$path can be read by others (mode $(stat -c %a "$path"), expected 600)"
   done < <(private_files)

@@ -142,3 +142,12 @@ def test_labels_and_taints_restart_no_agent_and_everything_else_does(box: Box) -
     assert hash_of(box, LISTED) != hash_of(box, LISTED.replace("node-name: a", "node-name: b"))
     assert hash_of(box, PLAIN) != hash_of(box, PLAIN, sha256="b")
     assert hash_of(box, PLAIN) != hash_of(box, PLAIN, images=f"{'1' * 64} http://mirror/a.tar")
+
+
+def test_settings_that_are_links_or_behind_one_count(box: Box) -> None:
+    box.write("site/config.yaml.d/site.yaml")
+    box.write("site.yaml")
+    (box.root / "site/config.yaml.d/linked.yaml").symlink_to(box.root / "site.yaml")
+    (box.root / "etc").symlink_to("site")
+    found = box.output("k3s-agent", "k3s_settings || true").split("\0")
+    assert {f"{box.root}/etc/config.yaml.d/{name}.yaml" for name in ("linked", "site")} <= {*found}

@@ -504,6 +504,7 @@ CHANGES = [
     # Settings of the site that the last update found are none until they change.
     ("echo y >k3s/config.yaml.d/site.yaml", ["k3s/config.yaml.d/site.yaml was changed"]),
     *((f"echo x >{name}; chmod 600 {name}", [f"{name} was added"]) for name in (*ADDED, *DROP_INS)),
+    ("ln -s ../config.yaml k3s/config.yaml.d/l.yaml", ["k3s/config.yaml.d/l.yaml was added"]),
     # A step of busbar that is on its way.
     *((f"echo x >run/k3s-agent.service.d/90-busbar-{step}.conf", []) for step in ("leaving", "rotate")),
     *(
