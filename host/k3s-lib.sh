@@ -55,7 +55,7 @@ k3s_download() {
 
 # k3s_each_download COMMAND: COMMAND URL SHA256 PATH for the binary, unless it is installed, and for each image archive.
 k3s_each_download() {
-  local arch url sha256 line name
+  local arch url sha256 line name folder=$K3S_DATA_DIR/agent/images
   case $(uname -m) in
     x86_64) arch=AMD64 ;;
     aarch64) arch=ARM64 ;;
@@ -68,8 +68,11 @@ k3s_each_download() {
   k3s_is_installed || "$1" "${!url}" "$K3S_SHA256" "$STATE_DIR/k3s"
   while read -r line; do
     [[ -n $line ]] || continue
-    url=${line#* } name=$(basename "${url%%\?*}")
-    "$1" "$url" "${line%% *}" "$K3S_DATA_DIR/agent/images/${name//%2B/+}"
+    url=${line#* } sha256=${line%% *} name=$(basename "${url%%\?*}")
+    name=${name//%2B/+}
+    # Another archive that the site has put there under this name stays.
+    ! grep -qsxF "./agent/images/$name" "$STATE_DIR/preexisting" || has_sha256 "$folder/$name" "$sha256" || name=${sha256:0:16}-$name
+    "$1" "$url" "$sha256" "$folder/$name"
   done <<<"${IMAGES:-}"
 }
 

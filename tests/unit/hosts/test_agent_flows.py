@@ -116,6 +116,15 @@ def test_archives_and_registries_are_there_before_the_agent_starts(bare: Host) -
     assert (modes["/etc/rancher/k3s/registries.yaml"], modes[f"{images}/pause.tar"]) == ("600", "644")
 
 
+def test_an_archive_of_the_site_with_the_name_of_ours_stays(bare: Host) -> None:
+    ours = hashlib.sha256(b"ours").hexdigest()
+    bare.write("var/lib/rancher/k3s/agent/images/pause.tar", "of the site")
+    bare.state("mirror/pause.tar", "ours")
+    install(bare, IMAGES=f"{ours} https://mirror/pause.tar\n")
+    assert bare.text("var/lib/rancher/k3s/agent/images/pause.tar") == "of the site"
+    assert bare.text(f"var/lib/rancher/k3s/agent/images/{ours[:16]}-pause.tar") == "ours"
+
+
 def test_kernel_settings_that_a_container_refuses_are_only_noted(bare: Host) -> None:
     values = {**VALUES, **bare.release(VERSION)}
     done = bare.run("k3s-agent", {"config": CONFIG}, fails="sysctl *", **values)
