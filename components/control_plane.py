@@ -100,6 +100,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         create_teardown(
             f"{name}-teardown",
             self._servers,
+            self.install_id,
             config.login,
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
         )
@@ -124,7 +125,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         )
         return create_host_command(
             name,
-            HostArgs(login=self._config.login, host=on),
+            HostArgs(login=self._config.login, host=on, install_id=self.install_id),
             "k3s-nodes",
             NODES_DEADLINE_SECONDS,
             {"NODE_NAME": on.name, **({"AFTER": "true"} if after else {})},

@@ -13,12 +13,12 @@
 # A server that is not configured any more and not Ready leaves etcd first: with it as a member, the next one to stop
 # would cost the quorum.
 #
-# Values: NODE_NAME; AFTER (true: this step runs after the installation of this server, else also before K3s is here).
+# Values: NODE_NAME; INSTALL_ID (of the cluster: another one is left alone); AFTER (true: this step runs after the installation of this server, else also before K3s is here).
 # Payload: machines (lines "NODE MACHINE [EPOCH]"; EPOCH: preflight found no K3s there then), servers (lines "NODE": all of the configuration. They are noted in the
 #   cluster; none of them leaves etcd when only its resource is removed).
 # Facts: of install {"node","ca_sha256"}: of the cluster's CA, empty where K3s is not installed; of remove
-#   {"node","cluster"}: cluster is false if no K3s runs here, or if all of it is being removed; else {"node"}.
-[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib k3s-api
+#   {"node","cluster"}: cluster is false if no K3s of the cluster runs here, or if all of it is being removed; else {"node"}.
+[[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner k3s-api
 
 # The Node of a machine that is off becomes NotReady after 40 to 50 s.
 NOT_READY_DEADLINE=120
@@ -27,8 +27,13 @@ ETCD_DATA=$K3S_DATA_DIR/server/db/etcd
 
 main() {
   begin_verb install remove teardown keep
+  if [[ $VERB != install && -n ${INSTALL_ID:-} && $(owner_field install_id) != "$INSTALL_ID" ]]; then
+    note "this host belongs to another cluster ($(owner_field owner)); no changes made"
+    printf '{"node":%s,"cluster":false}\n' "$(json "$NODE_NAME")"
+    return
+  fi
   case $VERB in
-    install) prepare_hosts ;;
+    install) refuse_other_cluster; prepare_hosts ;;
     remove) remove_gone ;;
     teardown) touch "$TEARDOWN" ;;
     keep) rm -f "$TEARDOWN" ;;

@@ -18,13 +18,18 @@ claim_host() {
     [[ $before == "$role" ]] ||
       die "this host is already a $before ($(owner_field owner))" \
         "remove it from hosts and run an update; then list it as a $role; if it stays: docs/hosts.md, By hand"
-    [[ -z ${INSTALL_ID:-} || -z $(owner_field install_id) || $(owner_field install_id) == "$INSTALL_ID" ]] ||
-      die "this host belongs to another cluster ($(owner_field owner))" \
-        "remove it there; if the state of that stack is lost: docs/hosts.md, By hand"
+    refuse_other_cluster
   fi
   install -d -m 0700 "$STATE_DIR"
   printf 'role=%s\nowner=%s\ninstall_id=%s\n' "$role" "${OWNER:-by hand}" "${INSTALL_ID:-}" |
     write_file "$STATE_DIR/owner" 0600
+}
+
+# refuse_other_cluster: a host of another cluster is not changed.
+refuse_other_cluster() {
+  [[ -z ${INSTALL_ID:-} || -z $(owner_field install_id) || $(owner_field install_id) == "$INSTALL_ID" ]] ||
+    die "this host belongs to another cluster ($(owner_field owner))" \
+      "remove it there; if the state of that stack is lost: docs/hosts.md, By hand"
 }
 
 # may_remove: whether this host is still what VERB=remove was made for; else says why not, and prints the facts.

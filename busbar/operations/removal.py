@@ -91,11 +91,12 @@ class Teardown(StrictModel):
 
     login: Login
     servers: tuple[Host, ...]
+    install_id: str = ""
+    """The id of the cluster: a server that another one has by now is told nothing."""
 
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
     """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
-    servers = [other for other in spec.others if other.role == "server"]
     async with Hosts.open(spec.login, say) as hosts:
         try:
             facts = await hosts.run(
@@ -107,17 +108,17 @@ async def remove_host(spec: HostRemoval, say: Say) -> str | None:
             )
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)
-            if spec.host.role == "server" and not await _leave(hosts, servers, spec.host.name, say):
+            if spec.host.role == "server" and not await _leave(hosts, spec, say):
                 say(f"{spec.host.name}: no other server of its cluster is running; its etcd member stays")
             return error.finding.what
         if facts.get("node_again"):
-            await _leave(hosts, servers, spec.host.name, say)
+            await _leave(hosts, spec, say)
     return None
 
 
 async def announce_teardown(spec: Teardown, say: Say, *, kept: bool = False) -> None:
     """Tell responding servers that the cluster is being removed, or (`kept`) not; the others are reported."""
-    values = {"VERB": "keep" if kept else "teardown"}
+    values = {"VERB": "keep" if kept else "teardown", "INSTALL_ID": spec.install_id}
     async with Hosts.open(spec.login, say) as hosts:
 
         async def tell(server: Host) -> None:
@@ -159,17 +160,16 @@ async def _any_answers(hosts: Hosts, others: Sequence[Host]) -> bool:
     return any(await asyncio.gather(*(answers(other) for other in others)))
 
 
-async def _leave(hosts: Hosts, servers: Sequence[Host], node: str, say: Say) -> bool:
+async def _leave(hosts: Hosts, spec: HostRemoval, say: Say) -> bool:
     """Delete a host's Node, a server also from etcd; False where no server of its cluster runs any more.
 
     If one server fails, the next one is tried. Raises the first ScriptError if all failed.
     """
     failed: ScriptError | None = None
-    for server in servers:
+    values = {"NODE_NAME": spec.host.name, "VERB": "remove", "INSTALL_ID": spec.values["INSTALL_ID"]}
+    for server in (other for other in spec.others if other.role == "server"):
         try:
-            facts = await hosts.run(
-                server, "k3s-nodes", {"NODE_NAME": node, "VERB": "remove"}, seconds=NODE_SECONDS
-            )
+            facts = await hosts.run(server, "k3s-nodes", values, seconds=NODE_SECONDS)
         except (ScriptError, UnreachableError) as error:
             say(str(error))
             if isinstance(error, ScriptError):

@@ -203,15 +203,21 @@ def create_host_removal(
 
 
 def create_teardown(
-    name: str, servers: Sequence[Host], login: SshLogin, opts: pulumi.ResourceOptions
+    name: str,
+    servers: Sequence[Host],
+    install_id: pulumi.Input[str],
+    login: SshLogin,
+    opts: pulumi.ResourceOptions,
 ) -> local.Command:
     """Register the first step of `destroy`: it tells the servers that none of them has to leave etcd.
 
     If `destroy` is interrupted, the next update makes this resource again, which revokes that.
     """
     spec = {"servers": [target(server) for server in servers]}
-    kept = busbar_command("remove", "keep")
-    return _create_removal(name, "cluster", with_login(spec, login), opts, create=kept)
+    stdin: pulumi.Output[str] = pulumi.Output.from_input(install_id).apply(
+        lambda known: with_login({**spec, "install_id": known}, login)
+    )
+    return _create_removal(name, "cluster", stdin, opts, create=busbar_command("remove", "keep"))
 
 
 def stack_folder() -> str:

@@ -121,7 +121,9 @@ def test_whether_a_host_is_gone_is_asked_of_other_hosts_than_itself(run: Run) ->
 
 def test_a_destroy_tells_the_servers_first_and_the_next_update_takes_it_back(run: Run) -> None:
     teardown = run.named("busbar-control-plane-teardown")
-    Teardown.model_validate_json(teardown.inputs["stdin"])
+    cluster = run.outputs["cluster_id"]
+    assert Teardown.model_validate_json(teardown.inputs["stdin"]).install_id == cluster
+    assert f"INSTALL_ID={cluster} " in run.named("busbar-control-plane-nodes").inputs["create"]
     for number in (1, 2, 3):
         assert run.waits_for(teardown, run.removal(f"busbar-control-plane@server-{number}"))
     assert not teardown.request.deletedWith

@@ -466,7 +466,7 @@ def test_the_processes_of_pods_are_those_below_the_containerd_of_k3s() -> None:
     processes = f"""\
   1 0 {here} /sbin/init
  40 1 {here} containerd -c /var/lib/rancher/k3s/agent/etc/containerd/config.toml
- 50 1 {here} /var/lib/rancher/k3s/data/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
+ 50 1 {here} /var/lib/rancher/k3s/x/bin/containerd-shim-runc-v2 -address /run/k3s/containerd/containerd.sock
  51 50 12 /pause
  52 50 13 nginx: master
  53 52 13 nginx: worker

@@ -84,7 +84,8 @@ class Cluster:
         self, machines: str = "", servers: str = "", prelude: str = "", node: str = "s-1", **values: str
     ) -> subprocess.CompletedProcess[str]:
         """Prepare the cluster for these machines and servers."""
-        return self.run(node, "install", prelude, {"machines": machines, "servers": servers}, **values)
+        payload = {"machines": machines, "servers": servers}
+        return self.run(node, "install", prelude, payload, **values)
 
     def leave(self, prelude: str = "", **values: str) -> subprocess.CompletedProcess[str]:
         """The server s-3 leaves the cluster."""
@@ -252,6 +253,27 @@ def test_a_server_without_a_cluster_that_stays_says_so(cluster: Cluster, state: 
     cluster.prepare(servers="s-1", AFTER="true")
     done = cluster.run("s-9", "remove", state)
     assert (done.stdout, cluster.log) == ('{"node":"s-9","cluster":false}\n', [])
+
+
+@pytest.mark.parametrize(
+    ("verb", "owner", "status"),
+    [
+        ("install", "22", 1),
+        *((verb, owner, 0) for verb in ("remove", "teardown", "keep") for owner in ("22", "")),
+    ],
+)
+def test_nothing_changes_on_a_server_that_another_cluster_has_by_now(
+    cluster: Cluster, verb: str, owner: str, status: int
+) -> None:
+    cluster.box.write("state/owner", f"role=server\nowner=b/c/d\ninstall_id={owner}\n")
+    cluster.prepare(servers="s-1", AFTER="true")
+    cluster.has("s-1|a|True|yes", "s-3|c|Unknown|yes")
+    if verb == "keep":
+        cluster.box.write("teardown")
+    done = cluster.run("s-3", verb, "", {"servers": "s-1"}, INSTALL_ID="11")
+    assert (done.returncode, cluster.log, cluster.box.has("teardown")) == (status, [], verb == "keep")
+    assert done.stdout == ("" if status else '{"node":"s-3","cluster":false}\n')
+    assert "this host belongs to another cluster (b/c/d)" in done.stderr
 
 
 THREE = ["s-1|a|True|yes", "s-2|b|True|yes", "s-3|c|True|yes"]

@@ -96,7 +96,7 @@ def test_a_node_that_a_removed_worker_has_made_again_is_deleted_through_a_server
     others = {name: answers(RUNS, commands) for name, commands in asked.items()}
     assert remove("w-1", answers({"removed": True, "node_again": True}), others) == (None, [])
     [command] = asked["s-1"]
-    assert "VERB=remove" in command and "NODE_NAME=w-1" in command and asked["lb-1"] == []
+    assert {"VERB=remove", "NODE_NAME=w-1", "INSTALL_ID=1"} <= {*command.split()} and asked["lb-1"] == []
 
 
 @pytest.mark.parametrize("accepted", [CLIENT, STRANGER], ids=["answers", "refuses the key"])
@@ -169,12 +169,12 @@ def test_every_server_that_answers_is_told_whether_the_cluster_goes_or_stays(com
     async def scenario() -> Result:
         async with machine(printing({"node": "s-2"}, commands)) as port:
             servers = (at(22, "s-1", "server", address=NOWHERE), at(port, "s-2", "server"))
-            spec = removal.Teardown(login=login(), servers=servers)
+            spec = removal.Teardown(login=login(), servers=servers, install_id="11")
             words, stdin = ["remove", command], spec.model_dump_json()
             return await asyncio.to_thread(busbar, *words, stdin=stdin)
 
     done = asyncio.run(scenario())
-    assert (done.exit_code, len(commands)) == (0, 1) and verb in commands[0]
+    assert (done.exit_code, len(commands)) == (0, 1) and {verb, "INSTALL_ID=11"} <= {*commands[0].split()}
     assert "s-1: connection to" in done.stderr
 
 
