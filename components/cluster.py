@@ -112,6 +112,7 @@ class Cluster(pulumi.ComponentResource):
             fronts=inventory.fronts,
             workers=inventory.workers,
             environment=proxy.environment(inventory),
+            former_stay=True,
         )
         taints = set_taints(
             f"{name}-{names.CONTROL_PLANE}-taints",
@@ -197,7 +198,7 @@ class Cluster(pulumi.ComponentResource):
         self.outputs = pulumi.Output.all(
             cluster_id=tokens.install_id, versions=versions, facts=preflight.hosts, results=fabric.results
         ).apply(lambda found: outputs.build_outputs(config.cluster, **found))
-        self._inventory, self._servers = inventory, servers
+        self._inventory, self._servers, self._nfs_server = inventory, servers, nfs_server
         # The namespaces and Helm releases, for the check at the end of an update.
         self.installed: Sequence[Installed] = [
             each for made in (gpu, network, mpi, fabric) for each in made.installed
@@ -243,7 +244,7 @@ class Cluster(pulumi.ComponentResource):
             self.kubeconfig,
             pulumi.ResourceOptions(parent=self._servers, depends_on=self._measured),
         )
-        await fail_unless_made([stale])
+        await fail_unless_made([stale, *self._nfs_server.revoke(stale)])
         await fail_unless_ready(
             inventory.cluster,
             [server.name for server in inventory.servers],

@@ -1,6 +1,7 @@
 """An NFS server for the workers, on its own host, a load balancer or a server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pulumi
 from pulumi_command import local, remote
@@ -20,7 +21,8 @@ class NfsServer(pulumi.ComponentResource):
 
     Without an export it makes nothing. `fronts`: load balancers and servers. `workers`: those that mount it.
     `install_id`: that of K3sControlPlane. `environment`: the proxy of the hosts (busbar.hosts.proxy).
-    `folder_mode`: mode of a newly made folder; by default workers may write there.
+    `folder_mode`: mode of a newly made folder; by default workers may write there. `former_stay`: the folder
+    stays exported to former workers until `revoke`.
     """
 
     steps: list[remote.Command]
@@ -40,9 +42,11 @@ class NfsServer(pulumi.ComponentResource):
         workers: Sequence[Host] = (),
         environment: Mapping[str, str] | None = None,
         folder_mode: str = "",
+        former_stay: bool = False,
     ) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)
         self.steps, self.removals = [], []
+        self._revoke: Callable[[pulumi.Resource], remote.Command] | None = None
         if export:
             on = HostArgs(
                 login=login,
@@ -52,11 +56,21 @@ class NfsServer(pulumi.ComponentResource):
                 fronts=fronts,
                 environment=environment or {},
             )
-            self._install(on, export, workers, {"FOLDER_MODE": folder_mode} if folder_mode else {})
+            more = {"FOLDER_MODE": folder_mode} if folder_mode else {}
+            self._install(on, export, workers, more, {"FORMER": "stay"} if former_stay else {})
         self.register_outputs({"folder": export.folder if export else ""})
 
+    def revoke(self, after: pulumi.Resource) -> list[remote.Command]:
+        """Register the Command that ends the export to former workers; none without an export."""
+        return [self._revoke(after)] if self._revoke else []
+
     def _install(
-        self, on: HostArgs, export: nfs.Export, workers: Sequence[Host], more: Mapping[str, str]
+        self,
+        on: HostArgs,
+        export: nfs.Export,
+        workers: Sequence[Host],
+        more: Mapping[str, str],
+        first: Mapping[str, str],
     ) -> None:
         values = {
             "FOLDER": export.folder,
@@ -64,17 +78,16 @@ class NfsServer(pulumi.ComponentResource):
             "ALLOW_SYSTEM_DISK": "true" if export.config.allow_system_disk else "false",
             **more,
         }
+        payload = {"exports": nfs.exports(export, workers), "nfs_conf": nfs.CONFIG}
+
+        def step(name: str, given: Mapping[str, str], *after: pulumi.Resource) -> remote.Command:
+            given = {"NODE_NAME": export.host.name, **values, **given}
+            opts = pulumi.ResourceOptions(parent=self, depends_on=after)
+            return create_host_command(name, on, SCRIPT, DEADLINE_SECONDS, given, opts, payload=payload)
+
         own = pulumi.ResourceOptions(parent=self)
         removal = create_host_removal(on, SCRIPT, DEADLINE_SECONDS, values, own)
-        self.removals = [removal]
-        self.steps = [
-            create_host_command(
-                on.owner,
-                on,
-                SCRIPT,
-                DEADLINE_SECONDS,
-                {"NODE_NAME": export.host.name, **values},
-                pulumi.ResourceOptions(parent=self, depends_on=[removal]),
-                payload={"exports": nfs.exports(export, workers), "nfs_conf": nfs.CONFIG},
-            )
-        ]
+        installed = step(on.owner, first, removal)
+        self.removals, self.steps = [removal], [installed]
+        component, host = names.component_of(on.owner), export.host.name
+        self._revoke = partial(step, names.on_host(f"{component}-exports", host), {}, installed)

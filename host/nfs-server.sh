@@ -3,7 +3,7 @@
 # VERB=install: the folder is exported to exactly these workers. VERB=remove: no longer exported; the data stay.
 #
 # Values: OWNER, INSTALL_ID, NODE_NAME, FOLDER, SQUASH (all, root, none), ALLOW_SYSTEM_DISK (true or false), FOLDER_MODE (of a
-# folder that is made; by default as SQUASH needs it).
+# folder that is made; by default as SQUASH needs it), FORMER (stay: other workers keep it that have it).
 # Payload: exports (lines "FOLDER CLIENT(OPTIONS)"), nfs_conf (of a server that busbar installs).
 # Facts: {"node","folder","clients"} (how many lines are exported)
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib lib-install owner packages nfs-lib
@@ -33,7 +33,7 @@ install_server() {
   fi
   install_package "$PACKAGE"
   make_folder
-  exports | write_file "$NFS_EXPORTS" 0644
+  { exports; former_exports; } | write_file "$NFS_EXPORTS" 0644
   systemctl enable -q "$NFS_UNIT" 2>/dev/null || true
   systemctl is-active --quiet "$NFS_UNIT" || timeout 90 systemctl start "$NFS_UNIT" ||
     die "$NFS_UNIT did not start" "see: journalctl -u $NFS_UNIT; a kernel without nfsd cannot serve (modprobe nfsd)"
@@ -92,6 +92,14 @@ exports() {
   else
     payload exports | sed "s|(|(mp=$disk,|"
   fi
+}
+
+# former_exports: lines of this folder to clients that are not in the payload.
+former_exports() {
+  [[ ${FORMER:-} != stay ]] || payload exports | awk -v folder="$FOLDER" '
+    { client = $2; sub(/\(.*/, "", client) }
+    FNR == NR { is_listed[client] = 1; next }
+    $1 == folder && !(client in is_listed)' - <(cat "$NFS_EXPORTS" 2>/dev/null || true)
 }
 
 # export_folder: the running server follows the file, without a restart; the result is compared with it.

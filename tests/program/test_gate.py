@@ -95,7 +95,11 @@ STEPS = (
 
 @pytest.mark.parametrize(
     ("step", "reason"),
-    [*((step, INCOMPLETE) for step in STEPS), ("busbar-control-plane-stale-nodes", UNFINISHED)],
+    [
+        *((step, INCOMPLETE) for step in STEPS),
+        ("busbar-control-plane-stale-nodes", UNFINISHED),
+        ("busbar-nfs-server-exports@lb-1", UNFINISHED),
+    ],
 )
 def test_an_update_with_a_failed_step_is_an_error_and_uninstalls_nothing(step: str, reason: str) -> None:
     cluster = site(nfs_server={"host": "lb-1", "folder": "/srv/busbar"}, validation={"enabled": False})

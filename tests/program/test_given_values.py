@@ -27,9 +27,10 @@ STEPS: dict[str, tuple[set[str], set[str]]] = {
         INSTALLS | {"NODE_NAME", "VIRTUAL_IP", "API_PORT", "CA_FILE"},
         {"haproxy_cfg", "keepalived_conf", "ca_pem"},
     ),
-    "busbar-nfs-server@lb-1": (INSTALLS | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
-    "busbar-control-plane-rejoin": ({"NODE_NAME"}, {"machines", "servers"}),
-    "busbar-control-plane-nodes": ({"NODE_NAME", "AFTER"}, {"machines", "servers"}),
+    "busbar-nfs-server@lb-1": (INSTALLS | NFS | {"NODE_NAME", "FORMER"}, {"exports", "nfs_conf"}),
+    "busbar-nfs-server-exports@lb-1": (INSTALLS | NFS | {"NODE_NAME"}, {"exports", "nfs_conf"}),
+    "busbar-control-plane-rejoin": (MARK | {"NODE_NAME"}, {"machines", "servers"}),
+    "busbar-control-plane-nodes": (MARK | {"NODE_NAME", "AFTER"}, {"machines", "servers"}),
     "busbar-control-plane-kubeconfig": ({"NODE_NAME", "RENEWAL", "ROTATE_CERTIFICATES"}, set()),
     "busbar-control-plane@server-1": (
         SERVER,

@@ -146,4 +146,6 @@ def test_the_nfs_server_outlives_the_workers_that_mount_from_it_and_does_not_hol
     assert waits(done, "busbar-worker@gpu-1", removal), "so that a destroy removes the worker first"
     assert waits(done, server, removal)
     assert not waits(done, "busbar-worker@gpu-1", server)
+    drained, ends = "busbar-control-plane-stale-nodes", "busbar-nfs-server-exports@lb-1"
+    assert waits(done, ends, drained) and waits(done, ends, server) and not waits(done, drained, ends)
     assert done.outputs["nfs_server"] == {"address": "192.0.2.1", "export": "/srv/busbar"}

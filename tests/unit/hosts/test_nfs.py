@@ -113,6 +113,12 @@ def test_other_workers_change_the_exports_without_a_restart(server: Box) -> None
     assert "10.0.0.21" not in server.read(EXPORTS)
 
 
+def test_a_worker_that_leaves_has_its_files_until_it_is_drained(server: Box) -> None:
+    clients, stay = ("10.0.0.22", "10.0.0.23"), "FORMER=stay; "
+    assert [install(server, each, clients)["clients"] for each in (stay, stay, "")] == [3, 3, 2]
+    assert install(server, f"{stay}FOLDER=$ROOT/other; ", CLIENTS, folder="other")["clients"] == 2
+
+
 def test_an_existing_folder_and_a_server_of_the_site_stay_as_they_are(box: Box) -> None:
     box.write("data/checkpoint", "x").parent.chmod(0o750)
     box.write("package")
