@@ -15,8 +15,9 @@ from tests.support.clusters import site
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    """The largest graph in kind: two load balancers, three servers, two pools."""
-    return performed(site(load_balancers=2, servers=3, workers={"a": 2, "b": 1}))
+    """The largest graph in kind: two load balancers, three servers, an NFS server, two pools."""
+    nfs = {"host": "lb-1", "folder": "/srv/busbar"}
+    return performed(site(load_balancers=2, servers=3, workers={"a": 2, "b": 1}, nfs_server=nfs))
 
 
 def waits(run: Run, later: str, earlier: str) -> bool:
@@ -25,7 +26,7 @@ def waits(run: Run, later: str, earlier: str) -> bool:
 
 def test_no_host_is_changed_before_preflight_has_passed_on_all_of_them(run: Run) -> None:
     commands = run.of_type(COMMAND)
-    assert len(commands) == 11
+    assert len(commands) == 13
     assert [c.name for c in commands if not run.waits_for(c, run.named("busbar-preflight-hosts"))] == []
 
 
