@@ -38,24 +38,28 @@ class Consumed(NamedTuple):
     gone: str = ""
 
 
-def consumed(state: str, project: Path, named_now: str = "") -> Consumed:
-    """The cluster that the state of a stack names, also if its stack is `named_now`. Raises SecretError."""
+def consumed(state: str, path: Path) -> Consumed:
+    """The cluster that the state names, also by the name of its stack in the file. Raises SecretError."""
     resources = json.loads(state)["deployment"].get("resources") or []
     stacks = [each["id"] for each in resources if each["type"] == _REFERENCE]
     known = [each["inputs"]["input"]["id"] for each in resources if each["urn"].endswith(f"::{CLUSTER_ID}")]
     if not (stacks and known):
         return Consumed()  # An update that was refused has made nothing.
     current, outputs = None, dict[str, Any]()
-    for stack in filter(None, (stacks[0], named_now)):
+    given = [str(each["cluster"]) for each in stackfile.sections(path) if "cluster" in each]
+    for stack in (*given, stacks[0]):
         if current != known[0]:
             try:
-                outputs = json.loads(read_outputs(stack, project))
+                outputs = json.loads(read_outputs(stack, path.parent))
             except SecretError as error:
                 if not NO_STACK.search(str(error)):
                     raise
+                if stack == stacks[0]:
+                    fix = "if renamed, name it in the file; if gone: pulumi state delete --all --stack STACK"
+                    raise SecretError(f"no stack {stack}: its cluster may still be there", fix) from error
             current = outputs.get("cluster_id") or outputs.get("cluster_name")
     if current != known[0]:
-        what = "another cluster now" if current else "no cluster now (if renamed: first busbar up with it)"
+        what = f"{'another' if current else 'no'} cluster now"
         return Consumed(gone=f"{stacks[0]} has {what}; {known[0]}, on which this stack was, is gone")
     made = [each["inputs"] for each in resources if each["type"] == RELEASE and not each.get("delete")]
     releases = [(each["namespace"], each["name"]) for each in made]
@@ -76,7 +80,7 @@ def verify(path: Path, capability: Capability) -> Verified:
 
 def _findings(path: Path, capability: Capability) -> Iterator[Finding]:
     config = capability.read(path)
-    on = consumed(read_state(stackfile.stack_of(path), path.parent), path.parent, config.cluster)
+    on = consumed(read_state(stackfile.stack_of(path), path.parent), path)
     if on.api is None:
         fix = Fix(command=("destroy" if on.gone else "up", STACK))
         yield Finding((CLUSTER,), on.gone or "this stack has installed nothing", fix, kind="unknown")

@@ -121,7 +121,7 @@ def _changed_charts(s: Session, state: Snapshot, options: Options) -> tuple[Cons
     """The cluster of another stack, and what `--converge` applies again there. Raises ApiError."""
     if not options.applies_charts:
         return Consumed(), []
-    on = consumed(state.text, s.target.project)
+    on = consumed(state.text, s.target.project / s.target.file)
     found = differences(on)
     for each in found:
         s.say(each.what if each.refused else f"--converge applies again: {each.what}")

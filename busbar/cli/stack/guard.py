@@ -96,15 +96,12 @@ def guard_of(
         if project == PROJECT or project in {each.project for each in capabilities()}:
             raise
         return Guard(target)
-    section = given if isinstance(given, Mapping) else {}
-    removal, named = section.get("removal"), str(section.get("cluster") or "")
+    removal = given.get("removal") if isinstance(given, Mapping) else None
     may_end = isinstance(removal, Mapping) and removal.get("cancel_jobs") is True
     jobs = pkgutil.resolve_name(capability.jobs) if capability and capability.jobs else lambda *_: ()
     if capability and capability.operations:
         return Guard(target, partial(jobs, path), may_end)
-    on = (
-        consumed(state.text, target.project, named) if capability else Consumed(_own(path, outputs(), of_all))
-    )
+    on = consumed(state.text, path) if capability else Consumed(_own(path, outputs(), of_all))
     if on.api is None:
         return Guard(target, gone=on.gone)
     api, own = on.api, f"{project}/{target.name}"
