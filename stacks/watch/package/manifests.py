@@ -43,6 +43,7 @@ def monitoring(watch: Watch) -> list[Manifest]:
     found = [each for each in _objects(watch) if each["apiVersion"] == MONITORING]
     for manifest in found:
         name, spec = manifest["metadata"]["name"], manifest["spec"]
+        spec["endpoints"][0] |= render.interval(watch)
         if name == DCGM:
             spec["namespaceSelector"] = {"matchNames": [watch.dcgm_namespace]}
         else:

@@ -27,6 +27,7 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
     """The groups of the PrometheusRule: those of the files, with what follows from the configuration."""
     found = [group for name in FILES if watch.dcgm or name != "gpus" for group in written(name)]
     for group in found:
+        group |= interval(watch)
         group["rules"] = [
             rule
             for rule in group["rules"]
@@ -40,6 +41,14 @@ def groups(watch: Watch) -> list[dict[str, Any]]:
                 lines = [line for line in rule["expr"].splitlines() if not line.strip().startswith(absent)]
                 rule["expr"] = "\n".join(lines)
     return found
+
+
+def interval(watch: Watch) -> dict[str, str]:
+    """How often a Prometheus of others reads an exporter, and evaluates a group of rules.
+
+    Its own default may be minutes, and with one sample in five minutes rate() gives nothing.
+    """
+    return {"interval": "30s"} if watch.stack.mode == "existing" else {}
 
 
 def written(name: str) -> list[dict[str, Any]]:

@@ -114,6 +114,17 @@ def test_dcgm_exporter_is_read_for_what_a_rule_or_a_panel_reads_or_not_at_all() 
     assert read == counted
 
 
+def test_a_prometheus_that_asks_seldom_by_default_has_enough_samples_for_each_rule() -> None:
+    """With less than two in its window rate() and increase() say nothing, and some scrapes fail."""
+    made = manifests.monitoring(watch(stack=EXISTING))
+    minutes = min(int(window) for window in re.findall(r"\[(\d+)m\]", str(made)))
+    [rules] = of_kind(made, "PrometheusRule").values()
+    parts = list(rules["spec"]["groups"])
+    for monitor in of_kind(made, "ServiceMonitor").values():
+        parts += monitor["spec"]["endpoints"]
+    assert [each for each in parts if int(each["interval"].removesuffix("s")) * 4 > 60 * minutes] == []
+
+
 def test_of_a_port_and_of_busbar_only_what_a_rule_or_a_panel_reads_is_stored() -> None:
     """Whatever an exporter serves beside it: of a port of mlx5 some 60 series."""
     monitors = of_kind(manifests.monitoring(watch()), "ServiceMonitor")
