@@ -65,7 +65,9 @@ class Monitoring(pulumi.ComponentResource):
             for manifest in manifests.dashboards(watch):
                 create_object(f"{name}-{manifest['metadata']['name']}", manifest, inside)
         if watch.dcgm:
-            create_object(f"{name}-{manifests.DCGM_COUNTERS}", manifests.dcgm_counters(watch), mine)
+            # Pods of dcgm-exporter mount it, and none starts without it while the cluster's stack names it.
+            stays = ResourceOptions(parent=self, retain_on_delete=True)
+            create_object(f"{name}-{manifests.DCGM_COUNTERS}", manifests.dcgm_counters(watch), stays)
         check = CheckSpec.of(watch)
         objects = [*manifests.workloads(watch), *manifests.monitoring(watch)]
         asked = digest({"run": watch.check.run, "series": series.model_dump(mode="json"), "of": objects})

@@ -60,6 +60,8 @@ def dcgm_counters(watch: Watch) -> Manifest:
     counters = {"dcgm-metrics.csv": render.dcgm_counters()}
     made = _complete({**_CONFIG_MAP, "metadata": {"name": DCGM_COUNTERS}, "data": counters}, watch)
     made["metadata"]["namespace"] = watch.dcgm_namespace
+    # It stays at a destroy: a later update takes it over, whatever another release has written there.
+    made["metadata"]["annotations"] = {"pulumi.com/patchForce": "true"}
     return made
 
 

@@ -154,6 +154,9 @@ def test_what_is_in_the_namespace_goes_with_it_and_what_is_in_others_does_not() 
     # The commands are in no namespace: the series that one of them writes are in that.
     assert skipped[namespace.urn] == {"busbar-watch", "None"}
     assert skipped[""] == {"gpu-operator", "None"}
+    # dcgm-exporter mounts its counters: without them none of its pods would start again.
+    stay = [each.name for each in run.custom if each.request.retainOnDelete]
+    assert stay == ["monitoring-busbar-dcgm-counters"]
     assert run.named("monitoring-series").request.deletedWith == namespace.urn
 
 
