@@ -29,6 +29,7 @@ Port = tuple[str, ...]
 
 PROMETHEUS_PORT = 9090
 POLL_SECONDS = 5
+_PROMETHEUS = "app.kubernetes.io/name=prometheus"
 _IN_PARALLEL = 32
 _WRITTEN = re.compile(r"^busbar_metrics_written_timestamp_seconds (\S+)$", re.MULTILINE)
 _EXPECTED = re.compile(r'^busbar_node_rails_expected\{node="([^"]+)".*\} (\d+)$', re.MULTILINE)
@@ -113,24 +114,32 @@ def ready(watch: Watch, cluster: ClusterOutputs, api: Api) -> list[Finding]:
     """Find what of the monitoring does not work now (busbar.capability.Capability.ready)."""
     installed = [STACK.namespace] if watch.stack.enabled else []
     found = [*unready(api, [watch.namespace, *installed]), *_Look(api, CheckSpec.of(watch)).problems()]
-    return [*found, *(_smaller(api, watch.stack) if installed else ())]
+    return [*found, *(_unlike(api, watch.stack) if installed else ())]
 
 
-def _smaller(api: Api, stack: Stack) -> Iterator[Finding]:
-    """Find volumes of Prometheus below the configured size: its operator changes no claim that is there."""
+def _unlike(api: Api, stack: Stack) -> Iterator[Finding]:
+    """Find volumes of Prometheus that are smaller than configured, or of another class: its operator changes
+    no claim that is there."""
     own = (stack.values.get("prometheus") or {}).get("prometheusSpec") or {}
     path = f"/api/v1/namespaces/{STACK.namespace}/persistentvolumeclaims"
-    claims = () if "storageSpec" in own else api.list(path, labelSelector="app.kubernetes.io/name=prometheus")
+    claims = () if "storageSpec" in own else api.list(path, labelSelector=_PROMETHEUS)
     for claim in claims:
         name, size = claim["metadata"]["name"], (claim.get("status") or {}).get("capacity", {}).get("storage")
+        what, kubectl = f"PersistentVolumeClaim {STACK.namespace}/{name}", f"kubectl -n {STACK.namespace}"
         if size and quantity(size) < quantity(stack.storage):
-            what = f"PersistentVolumeClaim {STACK.namespace}/{name} has {size}, expected {stack.storage}"
             request = f'{{"spec": {{"resources": {{"requests": {{"storage": "{stack.storage}"}}}}}}}}'
             fix = (
-                f"write back stack.storage: {size}; or, where its class has allowVolumeExpansion: kubectl -n "
-                f"{STACK.namespace} patch pvc {name} -p '{request}'"
+                f"write back stack.storage: {size}; or, where its class has allowVolumeExpansion: {kubectl} "
+                f"patch pvc {name} -p '{request}'"
             )
-            yield problem(what, fix)
+            yield problem(f"{what} has {size}, expected {stack.storage}", fix)
+        of_class = (claim.get("spec") or {}).get("storageClassName")
+        if stack.storage_class not in (None, of_class):
+            fix = (
+                f"write back stack.storage_class: {of_class}; or, which deletes all series: {kubectl} delete "
+                f"pvc {name} --wait=false && {kubectl} delete pods -l {_PROMETHEUS}"
+            )
+            yield problem(f"{what} is of class {of_class}, expected {stack.storage_class}", fix)
 
 
 class _Look:

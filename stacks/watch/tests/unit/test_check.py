@@ -230,6 +230,22 @@ def test_a_volume_of_prometheus_that_is_smaller_than_configured_is_named(
     assert [each.what for each in ready(given, cluster(), site)] == [said] * is_small
 
 
+@pytest.mark.parametrize(("wanted", "is_other"), [("fast", True), ("local-path", False), (None, False)])
+def test_a_volume_of_prometheus_of_another_class_than_configured_is_named(
+    wanted: str | None, is_other: bool
+) -> None:
+    """A claim keeps its class; without a configured one the default may have changed since."""
+    site, spec = Site(), {"storageClassName": "local-path"}
+    site.pods["app.kubernetes.io/name=prometheus"] = [{"metadata": {"name": "data-0"}, "spec": spec}]
+    found = ready(watch(stack={**INSTALL, "storage_class": wanted}), cluster(), site)
+    assert len(found) == is_other
+    for each in found:
+        assert "data-0 is of class local-path, expected fast" in each.what
+        assert str(each.fix).startswith(
+            "write back stack.storage_class: local-path; or, which deletes all series: kubectl"
+        )
+
+
 OURS = {"meta.helm.sh/release-name": "prometheus-operator-crds"}
 DEFAULT = {
     "metadata": {"name": "local-path", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
