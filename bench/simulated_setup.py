@@ -17,8 +17,8 @@ from bench.project import ROOT
 from bench.simulated_site import PORT, Site
 from tests.support.api_server import kubeconfig
 from tests.support.clusters import all_operators, site
+from tests.support.prepared_api import self_signed
 from tests.support.reports import report
-from tests.unit.kube.api_server import self_signed
 
 POOLS = 10
 GROUPS = (("lb", "load_balancers"), ("server", "servers"), ("worker", "workers"))

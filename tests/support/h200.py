@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 
-from tests.unit.hosts.bash import programs
+from tests.support.bash import programs
 
 _REASONS = "clocks_throttle_reasons.active"
 SAMPLE = (

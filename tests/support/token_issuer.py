@@ -15,7 +15,7 @@ from typing import Any
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from tests.unit.kube.api_server import self_signed
+from tests.support.prepared_api import self_signed
 
 KEY_ID = "of-this-run"
 

@@ -26,8 +26,8 @@ from busbar.fabric.paths import (
 from busbar.hosts.inventory import Host
 from busbar.hosts.remote import ScriptError
 from lab.hosts import disk
+from tests.support.bash import run
 from tests.support.reports import hca
-from tests.unit.hosts.bash import run
 from tests.unit.preflight.samples import REQUIRED, a_host
 
 SIMULATOR = Path(disk.__file__).parent / "hardware/ib_write_bw"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 
 @pytest.fixture

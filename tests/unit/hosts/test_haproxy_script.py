@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 # Programs that accept every file with a "good" in it, and units whose reload fails while $ROOT/refuse exists.
 PROGRAMS = """

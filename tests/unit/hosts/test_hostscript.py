@@ -9,7 +9,7 @@ import pytest
 
 from busbar.hosts import haproxy, k3s, scripts
 from busbar.preflight.spec import SCRIPT_SECONDS
-from tests.unit.hosts.bash import line, output, run
+from tests.support.bash import line, output, run
 
 ALL = sorted(path.stem for path in scripts.HOST_DIR.glob("*.sh") if "/parts.sh" in path.read_text())
 

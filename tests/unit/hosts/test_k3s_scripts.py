@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.hosts.bash import Box, line, output, run
+from tests.support.bash import Box, line, output, run
 
 REACHABLE = "peer_reachable() { [[ $1 == *:12 || $1 == 10.0.0.12 ]]; }; nothing_listens() { false; }; "
 NOBODY = "peer_reachable() { false; }; nothing_listens() { true; }; "

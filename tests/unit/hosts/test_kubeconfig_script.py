@@ -10,7 +10,7 @@ import pytest
 
 from busbar.hosts import k3s
 from busbar.hosts.scripts import script_result
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 FILE, RENEWED = "etc/k3s.yaml", "renewed.yaml"
 # A host that prints a line before the script runs. Its K3s renews the certificates when it restarts.

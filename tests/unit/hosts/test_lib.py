@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from busbar.hosts.scripts import text
-from tests.unit.hosts.bash import Box, output, run
+from tests.support.bash import Box, output, run
 
 
 def test_a_step_waits_for_the_one_before_it_on_the_same_host(box: Box) -> None:

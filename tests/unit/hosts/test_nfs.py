@@ -10,8 +10,8 @@ import pytest
 from busbar.config import load
 from busbar.hosts import nfs
 from busbar.hosts.inventory import Inventory
+from tests.support.bash import Box, output
 from tests.support.clusters import host, site
-from tests.unit.hosts.bash import Box, output
 
 FOLDER = "/srv/busbar"
 

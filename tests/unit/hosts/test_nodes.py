@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 # The API of the scripts: the file `nodes` has lines "name|machine|ready|etcd|created"; changes are logged.
 # The servers DEAD do not answer.

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from busbar.hosts import scripts
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 
 def test_no_script_but_packages_calls_a_package_manager() -> None:

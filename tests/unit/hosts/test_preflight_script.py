@@ -14,8 +14,8 @@ from busbar.preflight.hardware_checks import check_hardware
 from busbar.preflight.health_checks import check_health
 from busbar.preflight.report import FirstValues, Report
 from tests.support import h200
+from tests.support.bash import Box, output, run
 from tests.support.reports import report
-from tests.unit.hosts.bash import Box, output, run
 from tests.unit.preflight.samples import REQUIRED
 
 ROWS = yaml.safe_load(Path(__file__).with_name("preflight_script.yaml").read_text())

@@ -5,7 +5,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.unit.hosts.bash import run
+from tests.support.bash import run
 
 # What curl gets: MEMBERS of etcd, whether the own etcd SERVES, which servers are UP now, and LATER.
 HOST = r"""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 DROP_IN = "data/agent/etc/kubelet.conf.d/99-site.conf"
 REMOVE = "umount() { :; }; rmdir() { :; }; KUBELET_DIR=/none; k3s_remove_data"

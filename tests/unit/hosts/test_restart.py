@@ -5,7 +5,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from busbar.hosts import scripts
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 # The API that the kubelet sees: PODS are lines "KIND NAMESPACE/NAME" of running ones, RUNS is the version
 # of the kubelet, NOTE that of an update on the Node. LATER runs after each look. Only `sleep` takes time.

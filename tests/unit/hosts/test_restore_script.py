@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from busbar.hosts.k3s import install_id
-from tests.unit.hosts.bash import Box
+from tests.support.bash import Box
 
 TOKEN = "abcdef"
 OLD = "data/server/db/etcd/member/of"

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from busbar.hosts import k3s
-from tests.unit.hosts.bash import Box, output
+from tests.support.bash import Box, output
 
 OLD, NEW = "oldtoken", "newtoken"
 PINNED = f"K10{'a' * 64}::server:"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.kube.api_server import Server, running
+from tests.support.prepared_api import Server, running
 
 
 @pytest.fixture

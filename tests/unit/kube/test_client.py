@@ -11,7 +11,7 @@ import pytest
 from busbar.exits import Misuse
 from busbar.kube import client
 from busbar.kube.client import ApiError, RestApi
-from tests.unit.kube.api_server import Server, chunks, dropped, self_signed, status
+from tests.support.prepared_api import Server, chunks, dropped, self_signed, status
 
 
 def test_a_list_is_read_page_by_page_with_the_credentials_of_the_kubeconfig(server: Server) -> None:

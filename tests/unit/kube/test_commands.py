@@ -16,8 +16,8 @@ from busbar.kube.client import ApiError, RestApi
 from busbar.outputs.contract import summarize
 from tests.support import cli
 from tests.support.kube_cluster import Clock, Cluster, node, unreachable
+from tests.support.prepared_api import dropped, running, status
 from tests.support.verdicts import failing, unknown
-from tests.unit.kube.api_server import dropped, running, status
 from tests.unit.kube.node_cluster import Nodes, pod
 from tests.unit.kube.node_cluster import node as kube_node
 

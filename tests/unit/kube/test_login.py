@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from busbar.kube.client import ApiError, RestApi
-from tests.unit.kube.api_server import Server, running, self_signed, status
+from tests.support.prepared_api import Server, running, self_signed, status
 
 VERSION = "client.authentication.k8s.io/v1"
 

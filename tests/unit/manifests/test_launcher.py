@@ -18,8 +18,8 @@ from busbar.judge.nccl import Expectation, judge
 from busbar.judge.nccl.expected import profiles
 from busbar.manifests.launcher import HOSTFILE, script
 from busbar.manifests.nccljob import NcclJob
+from tests.support import bash
 from tests.support.kube_site import job
-from tests.unit.hosts import bash
 
 MPIRUN = """#!/bin/bash
 if [[ ${1:-} == --version ]]; then echo "mpirun (Open MPI) ${OPEN_MPI:-4.1.4}"; exit; fi

@@ -21,8 +21,8 @@ from busbar.judge.nccl.expected import profiles
 from busbar.manifests import mpijob
 from busbar.manifests.nccljob import NcclJob, nccl_job
 from busbar.manifests.sbatch import script, segment_size
+from tests.support import bash
 from tests.support.kube_site import job
-from tests.unit.hosts import bash
 from tests.unit.judge.nccl.logs import Made, rack
 
 FIRST = "h100-ib-8x400"

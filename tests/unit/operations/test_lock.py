@@ -17,8 +17,8 @@ from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts
 from busbar.operations import lock
 from busbar.operations.lock import held
+from tests.support.bash import run
 from tests.support.ssh_hosts import HOST, at, login, machine, public
-from tests.unit.hosts.bash import run
 
 UP, RESTORE = "busbar up dev", "busbar restore dev"
 

@@ -36,11 +36,11 @@ from busbar.operations.verify import (
     running,
     verify,
 )
+from tests.support.bash import output
 from tests.support.cli import busbar
 from tests.support.clusters import H100_POOL, OPERATORS, OWN_NFD, refusing, site, stack_file
 from tests.support.kube_cluster import Cluster, unreachable
 from tests.support.ssh_hosts import HOST, at, login, machine, printing, public
-from tests.unit.hosts.bash import output
 
 pytestmark = pytest.mark.usefixtures("stack_dev")
 

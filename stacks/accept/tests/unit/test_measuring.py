@@ -22,11 +22,11 @@ from stacks.accept.package.subjects.cabling import read_design
 from stacks.accept.package.subjects.stress import DCGM_IMAGE
 from stacks.accept.tests.net import Net
 from stacks.accept.tests.unit import made
+from tests.support import bash
+from tests.support.bash import output
 from tests.support.cli import busbar
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import HCA, Foreign, gpu_node, holder
-from tests.unit.hosts import bash
-from tests.unit.hosts.bash import output
 
 FIRST = made.WORKERS[:1]
 

@@ -9,7 +9,7 @@ from busbar.hosts import scripts
 from stacks.accept.package.evidence import Parts
 from stacks.accept.package.subjects import soak
 from tests.support import h200
-from tests.unit.hosts.bash import output, programs
+from tests.support.bash import output, programs
 
 # As nvidia-smi of driver 570 prints them.
 GPUS = "GPU-1, 1652922000123, 96.00.89.00.01, Enabled\nGPU-2, [N/A], 96.00.89.00.01, Disabled\n"

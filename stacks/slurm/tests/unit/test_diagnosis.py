@@ -24,10 +24,10 @@ from stacks.slurm.package.config import KEY, PROJECT, Slurm
 from stacks.slurm.package.diagnosis import BySbatch
 from stacks.slurm.package.reach import OverSsh
 from stacks.slurm.tests.support import compute, configured, slurm, stack_file
+from tests.support.bash import programs
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock
 from tests.unit.fabric.diagnosis import site as of_k3s
-from tests.unit.hosts.bash import programs
 
 # mpirun of that folder, here `ranks`, prints the tables: it gets the nodes as a hostfile.
 SRUN = """#!/bin/bash

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.hosts.bash import programs
+from tests.support.bash import programs
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = ("ddp.sbatch", "deepspeed.sbatch")

@@ -11,7 +11,7 @@ import yaml
 from busbar.hosts import scripts
 from stacks.slurm.package import preflight, render
 from stacks.slurm.tests.support import configured, slurm
-from tests.unit.hosts.bash import output, programs, run
+from tests.support.bash import output, programs, run
 
 pytestmark = pytest.mark.slow
 

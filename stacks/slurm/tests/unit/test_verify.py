@@ -11,8 +11,8 @@ from busbar.operations.verify import Verified, drift
 from stacks.slurm.package import render, verify
 from stacks.slurm.package.preflight import hosts_of
 from stacks.slurm.tests.support import compute, slurm, stack_file
+from tests.support.bash import output
 from tests.support.cli import busbar
-from tests.unit.hosts.bash import output
 
 pytestmark = pytest.mark.usefixtures("stack_dev")
 

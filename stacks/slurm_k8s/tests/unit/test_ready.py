@@ -18,8 +18,8 @@ from stacks.slurm_k8s.package.ready import PROBED, PoolSpec, ReadySpec, ready, w
 from stacks.slurm_k8s.package.rest import TOKEN_SECONDS, SlurmApi, token
 from stacks.slurm_k8s.tests.support import KEY, PODS, REST, SlurmCluster, node, pod, slurm
 from stacks.slurm_k8s.tests.support import cluster as site
+from tests.support.bash import programs
 from tests.support.kube_cluster import Clock
-from tests.unit.hosts.bash import programs
 
 POOL = PoolSpec(workers=("gpu-1", "gpu-2"), gpus=8, gres="gpu:h100:8", memlock=True)
 

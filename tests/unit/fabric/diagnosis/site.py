@@ -15,10 +15,10 @@ from busbar.fabric.diagnosis.kubernetes import InCluster, scope_of
 from busbar.hosts.inventory import Inventory
 from busbar.kube.client import JsonObject
 from busbar.manifests.launcher import HOSTFILE
+from tests.support.bash import programs
 from tests.support.clusters import all_operators, site
 from tests.support.kube_cluster import Clock, pod
 from tests.unit.fabric.measure.foreign import Foreign, gpu_node
-from tests.unit.hosts.bash import programs
 
 SSH = """#!/bin/bash
 # The host stands before the command, `cat FILE`.
