@@ -119,7 +119,11 @@ def files_of(state: Mapping[str, Any], folder: Path) -> str:
         texts.append((name, "values", "".join(f"{key}={value}\n" for key, value in decides.items())))
         files = _installed(folder / name, script, values, payload) if script in K3S else payload
         texts += [(name, path, text) for path, text in sorted(files.items())]
-    return "\n".join(f"==> {name}: {path} <==\n{text.rstrip()}\n" for name, path, text in texts if text)
+    hosts: dict[tuple[str, str], list[str]] = {}  # a file that is the same on several hosts is kept once
+    for name, path, text in texts:
+        if text:
+            hosts.setdefault((path, text.rstrip()), []).append(name)
+    return "\n".join(f"==> {', '.join(names)}: {path} <==\n{text}\n" for (path, text), names in hosts.items())
 
 
 def _installed(
