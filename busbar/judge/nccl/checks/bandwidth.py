@@ -198,7 +198,7 @@ def _compare(context: Context, name: str, bounds: Bounds, run: Run, value: float
         return unknown("busbw.no_expectation", reason, line, GIVE_SYSTEM if want.rails is None else "")
     if top < bounds.plateau_bytes:
         reason = f"largest message {size(top)}, at least {size(bounds.plateau_bytes)} is needed"
-        return unknown("busbw.small_messages", reason, line)
+        return unknown("busbw.small_messages", reason, line, "run with -e 8G")
     configured = " (configured)" if want.given(name) is not None else ""
     at, floor = f"{gbps(value)} at {size(top)}", gbps(bounds.floor)
     part = f", {compared(value, bounds.expected)}" if bounds.expected else ""

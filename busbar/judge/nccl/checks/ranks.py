@@ -43,7 +43,8 @@ def ranks(context: Context) -> Check:
     counted_nodes = max((nodes for _, nodes in context.evidence.counts), default=0)
     if problem.status == "fail" and len(names) < counted_nodes:
         reason = f"{problem.reason}; NCCL counts {counted_nodes} nodes, so some hosts have the same name"
-        return unknown(problem.code, reason, next(iter(context.evidence.counts.values())))
+        fix = "give each host a name of its own (hostname), and run again"
+        return unknown(problem.code, reason, next(iter(context.evidence.counts.values())), fix)
     if problem.code in OF_LISTS and _is_excerpt(context):
         return unknown("ranks.excerpt", f"{problem.reason}; parts of the log are missing")
     return _one_rank(context) if problem.code == "ranks.one" else problem
@@ -202,7 +203,7 @@ def _factor(run: Run) -> Iterator[Check]:
         if odd is not None:
             reason = (
                 f"line {row.at.line}: busbw/algbw {odd.busbw}/{odd.algbw} does not fit {n} ranks, {name} "
-                f"({k:.4f}): another number of ranks was measured"
+                f"({k:.4f}): another number of ranks was measured, or the row was changed"
             )
             yield failed("ranks.other_factor", reason, row.at)
 

@@ -114,6 +114,14 @@ def test_what_was_not_measured_well_is_no_cause_of_another_gates_failure() -> No
     assert summary(verdict, 200)[1].startswith("cause  completeness: ")
 
 
+@pytest.mark.parametrize("gate", ["ranks", "completeness"])
+def test_a_bandwidth_that_the_rows_contradict_is_not_blamed_on_the_fabric(gate: str) -> None:
+    made = Made(peak=200.0, ranks=8 if gate == "ranks" else None)
+    verdict = judge([line.replace(" 80531 ", " 70531 ") for line in made.lines()], WANT)
+    assert verdict.check("busbw").status == "fail"
+    assert summary(verdict, 200)[1].startswith(f"cause  {gate}: ")
+
+
 REFUTED = [(each, other, text) for each in rules() for other in each.instead[:1] for text in other.where]
 
 
@@ -274,6 +282,9 @@ WORDS = {
     "[mpiexec@a] match_arg (utils/args/args.c:163): unrecognized argument allow-run": "mpirun --version",
     "processes to more cpus than are available in your allocation:": "--bind-to none",
     "slurmstepd: error: mpi/pmix_v5: x: n4 [0]: x.c:408: Can't find address for host n5": "slurm.conf",
+    "a: Test NCCL failure common.cu:9 'remote process exited or there was a network error / '":
+        "another rank",
+    "0/4 nodes are available: 4 Insufficient nvidia.com/gpu.": "kubectl describe node",
     "[worker-0:00041] pml_ucx.c:178  Error: Failed to receive UCX worker address: Not found": "pml ob1",
 }  # fmt: skip
 
@@ -290,6 +301,9 @@ SLOWING = {
     "these two devices'": "cuda-failure",
     "a:1:9 [0] NCCL WARN NET/OFI aws-ofi-nccl initialization failed": "ofi-plugin-not-initialized",
     "a:1:9 [0] NCCL INFO NET/IB : No device found.": "no-rdma-device",
+    "  Warning  FailedScheduling  41s  default-scheduler  0/4 nodes are available: 4 Insufficient "
+    "nvidia.com/gpu.": "log-not-given",
+    "  1 job process is considered dead (unreachable via the RAS network)": "ras-reports-fault",
 }
 
 
@@ -348,6 +362,12 @@ PUBLIC = {
     "NCCL WARN ibv_post_send() failed with error Cannot allocate memory, Bad WR 0x7": "verbs-call-failed",
     "NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB": "qp-setup-timeout",
     "NCCL WARN NET/IB : Remote RoCE device is incompatible with the local [0]mlx5_0": "qp-setup-timeout",
+    "[ 81.4] pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:1a:00.0":
+        "gpu-hardware-error",
+    "[ 81.4] mlx5_core 0000:1a:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer":
+        "gpu-hardware-error",
+    "[ 81.4] bnxt_en 0000:1a:00.0 ens1np0: NIC Link is Down": "port-down",
+    "NCCL WARN NET/IB : mlx5_0:1 Got non-fatal async event: client reregistration event(17)": "hca-event",
 }  # fmt: skip
 
 
