@@ -329,6 +329,13 @@ def test_algbw_that_is_scaled_already_is_no_damage(name: str, hosts: int, gpus: 
     assert set(status.values()) == {"pass"}, verdict.reasons
 
 
+def test_algbw_of_hypercube_is_scaled_as_its_program_prints_it() -> None:
+    rows = unnamed("all_gather", "2.17.8", 2, 8, scaled=True).lines
+    log = ["# Collective test starting: hypercube_perf", *(line.replace(" none ", "      ") for line in rows)]
+    verdict = judge(log, Expectation(collectives=["hypercube"]))
+    assert {verdict.check(gate).status for gate in ("collective", "ranks", "completeness")} == {"pass"}
+
+
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
 def test_no_nccl_tests_with_the_column_of_wrong_values_scales_algbw(name: str) -> None:
     lines = [line.replace("error", "#wrong") for line in unnamed(name, "2.0", 2, 8, scaled=True).lines]
