@@ -27,8 +27,11 @@ def source(context: Context) -> Check:
     if log.truncated:
         return failed("source.truncated", f"the log is not complete: {log.truncated}")
     if log.form:
-        fix = "give the program's own output as text, .gz or .zst"
+        fix = "give the program's own output as text: iconv -f UTF-16, xz -dc, tar -xO | busbar nccl check -"
         return unknown("source.unread_form", f"the log is {log.form}, which is not read", fix=fix)
+    if any(p.has_lines_twice for p in (log.dangling or Preamble(), *(r.preamble for r in log.runs))):
+        fix = "give one copy: without a second tee, or the second of two collectors"
+        return failed("source.lines_twice", "each line of the log stands twice", fix=fix)
     without_rows = [log.dangling or Preamble(), *(r.preamble for r in log.runs if not r.rows)]
     if any(p.has_several_programs and not p.has_whole_lists for p in without_rows):
         ended = "a table has no row of its own" if context.has_rows else "none finished"

@@ -157,6 +157,12 @@ class Preamble:
         return len(set(ranks)) < len(ranks) or self.repeats > 0
 
     @property
+    def has_lines_twice(self) -> bool:
+        """True if each line of the device list stands twice, with the same process."""
+        processes = [(r.rank, r.host, r.pid) for r in self.ranks]
+        return processes[:1] != processes[-1:] and processes[::2] == processes[1::2]
+
+    @property
     def has_whole_lists(self) -> bool:
         """True if MPI did join the programs: each device list has several processes and is whole."""
         starts = [i for i, r in enumerate(self.ranks) if r.rank == 0] + [len(self.ranks)]

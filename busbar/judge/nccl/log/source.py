@@ -22,6 +22,7 @@ UNREAD = {
     b"PK\x03\x04": "a zip archive", b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive", b"Rar!": "a RAR archive",
     b"BZh": "compressed by bzip2", b"\x04\x22\x4d\x18": "compressed by lz4",
     b"\xfd7zXZ\x00": "compressed by xz",
+    b"<!DOCTYPE html": "a page of HTML", b"<html": "a page of HTML",
     b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16", b"\x00\x00\xfe\xff": "text in UTF-32",
 }  # fmt: skip
 # nccl-tests writes it with -J, and NCCL's own output is not in it

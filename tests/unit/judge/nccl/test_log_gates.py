@@ -87,6 +87,8 @@ def listed(*pids: int, host: str = "worker-0") -> list[Rank]:
         # two lists among each other
         ([RANK, replace(RANK, pid=3), LAST, replace(LAST, pid=4)], "source.several_programs"),
         ([LAST, *listed(1, 2), *listed(3, 4)], "source.several_programs"),
+        # each line twice, as of a log that two collectors wrote
+        ([RANK, RANK, LAST, LAST], "source.lines_twice"),
     ],
 )
 def test_whole_lists_of_several_processes_show_that_mpi_was_effective(ranks: list[Rank], code: str) -> None:

@@ -103,6 +103,7 @@ CSV: dict[str, Wrap] = {
     "quoted where needed": lambda x: as_csv(STAMP, "nccl-0", x),
     "all quoted": lambda x: f'"2026-05-05 10:00:00","nccl-0","{x}"',
     "more behind": lambda x: f'1714900000,nccl-0,"{x}",stdout',
+    "a column for each value": lambda x: ";".join(x.split()) if is_row(x) else "",
 }
 UNKNOWN: dict[str, Wrap] = {
     "XML": lambda x: f"<event><message>{x}</message></event>",

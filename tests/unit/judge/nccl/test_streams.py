@@ -225,6 +225,7 @@ def tarred(data: bytes) -> bytes:
         (bz2.compress, "compressed by bzip2"),
         (lzma.compress, "compressed by xz"),
         (lambda data: data.decode().encode("utf-16"), "text in UTF-16"),
+        (lambda data: b"<!DOCTYPE html><pre>" + data, "a page of HTML"),
     ],
 )
 def test_a_form_that_is_not_read_is_named(pack: Callable[[bytes], bytes], kind: str, tmp_path: Path) -> None:
