@@ -70,9 +70,8 @@ class RunCollector(Collector[TrainingLog, Verdict]):
     progress_text = staticmethod(progress_text)
 
     def __init__(self, api: Api, spec: CollectSpec, clock: Clock, progress: ProgressCallback) -> None:
-        self._watch = JobWatch(
-            api, spec.namespace, spec.job, Deadline(clock, spec.deadline_seconds), progress
-        )
+        deadline = Deadline(clock, spec.deadline_seconds)
+        self._watch = JobWatch(api, spec.namespace, spec.job, deadline, progress)
         super().__init__(self._watch, Archive(Path(spec.folder)), progress)
         self._expectation = spec.expectation
         self._outcome = JobOutcome(None)

@@ -38,8 +38,7 @@ def _describe(training: Training) -> Iterator[str]:
     proof, trainer, storage = training.proof, training.trainer, training.storage
     yield f"cluster {training.cluster}, pools: {', '.join(training.pools) or 'all'}"
     if proof.enabled:
-        largest = "the largest measured size to 1 GiB"
-        gradients = size(proof.gradient_bytes) if proof.gradient_bytes else largest
+        gradients = size(proof.gradient_bytes) if proof.gradient_bytes else "the largest size to 1 GiB"
         yield (
             f"training run: {proof.backend}, {proof.steps} steps, gradients of {gradients}, "
             f"image {proof.image}, at most {proof.deadline_seconds} s per pool"

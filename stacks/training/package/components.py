@@ -76,8 +76,7 @@ def create_claim(
         deadline_seconds=config.bind_timeout_seconds,
     )
     # A claim that was made again is not bound yet, even under the same name.
-    opts = ResourceOptions(depends_on=[claim])
-    return on.step("storage-bind", "bind-claim", spec, opts, uid_of(claim))
+    return on.step("storage-bind", "bind-claim", spec, ResourceOptions(depends_on=[claim]), uid_of(claim))
 
 
 def create_proof(
@@ -107,8 +106,7 @@ def create_proof(
     # The old job may still hold the GPUs that the new one needs, so it is deleted first.
     of_job = ResourceOptions(depends_on=[config_map, service, *ready], ignore_changes=["spec"])
     job = create_object(f"{name}-job", manifests.job, ResourceOptions.merge(opts, of_job))
-    folder = f"{stack_folder()}/{target.pool}"
-    spec = collect_spec(target, training, manifests.name, folder=folder)
+    spec = collect_spec(target, training, manifests.name, folder=f"{stack_folder()}/{target.pool}")
     # A job that was made again has trained again. Another contract makes another output.
     triggers = uid_of(job), f"contract {GATE.contract}"
     return on.step(f"{name}-collect", "collect", spec, ResourceOptions(depends_on=[job]), *triggers)

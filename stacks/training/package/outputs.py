@@ -123,10 +123,9 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
     }
     busbw = {pool: entry["busbw_gbps"] for pool, entry in pools.items() if "busbw_gbps" in entry}
     reached = "; ".join(f"{pool}: all-reduce of the gradients {gbps(busbw[pool])}" for pool in busbw)
-    unmeasured = not_passed("", found.training_reasons, NOT_MEASURED)
-    parts: list[RenderableType] = [headline(GATE, outputs, reached) if pools else unmeasured]
+    parts: list[RenderableType] = [not_passed("", found.training_reasons, NOT_MEASURED)]
     if pools:
-        parts.append(_table(pools))
+        parts = [headline(GATE, outputs, reached), _table(pools)]
     if any(verdicts.values()):
         parts.append(check_table(verdicts))
     return Group(*parts, *notes(_notes(found, folder)))

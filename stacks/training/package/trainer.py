@@ -33,7 +33,9 @@ TRAINING_OPERATOR = Operator(
     config_key="training_operator", release="training-operator", namespace="training-operator"
 )
 _API = "trainer.kubeflow.org/v1alpha1"
-# Their CRDs, and so all jobs of the cluster, go with the release.
+_OURS = {"app.kubernetes.io/managed-by": "busbar"}
+_RUNTIMES = (f"{_API}/trainingruntimes", f"{_API}/clustertrainingruntimes")
+# Their CRDs, and so all jobs and runtimes of the cluster, go with the release.
 JOBS = {TRAINER.release: f"{_API}/trainjobs", TRAINING_OPERATOR.release: "kubeflow.org/v1/pytorchjobs"}
 # JobSets of users need the controller of the release too, unless another tool has installed one.
 _JOBSETS = "jobset.x-k8s.io/v1alpha2/jobsets"
@@ -62,19 +64,22 @@ class JobsSpec(StrictModel):
 
 
 def refuse_jobs(api: Api, spec: JobsSpec, clock: Clock, progress: ProgressCallback) -> None:
-    """The step `before-removal` of an operator. Raises Failed with its unfinished jobs, and ApiError."""
+    """The step `before-removal` of an operator. Raises Failed with what of others needs it, and ApiError."""
     is_trainer = spec.jobs == JOBS[TRAINER.release]
     also = [_JOBSETS] if is_trainer and find(api, _JOBSET_CONTROLLER) is not None else []
-    for jobs in (spec.jobs, *also):
-        names, kind = [], jobs.rpartition("/")[2]
-        for each in (find(api, f"/apis/{jobs}") or {}).get("items") or ():
+    for path in (spec.jobs, *also, *(_RUNTIMES if is_trainer else ())):
+        names, kind = [], path.rpartition("/")[2]
+        for each in (find(api, f"/apis/{path}") or {}).get("items") or ():
             about = each["metadata"]
             of_job = any(owner["kind"] == "TrainJob" for owner in about.get("ownerReferences") or ())
-            if not of_job and _ENDED.isdisjoint(at["type"] for at in true_conditions(each)):
-                names.append(f"{about['namespace']}/{about['name']}")
+            is_ours = _OURS.items() <= (about.get("labels") or {}).items()
+            if not (of_job or is_ours) and _ENDED.isdisjoint(at["type"] for at in true_conditions(each)):
+                names.append("/".join(filter(None, (about.get("namespace"), about["name"]))))
+        copy = f"kubectl get {kind} -A -o yaml >{kind}.yaml,"
         if names:
-            what = f"{kind} {listed(names)} have not ended, and need their operator; it was not removed"
-            raise Failed(what, f"wait for their end, or kubectl delete {kind} -n NAMESPACE NAME; then retry")
+            first = copy if path in _RUNTIMES else "wait for their end, or"
+            what = f"{kind} {listed(names)} need their operator or its CRDs; it was not removed"
+            raise Failed(what, f"{first} kubectl delete {kind} -n NAMESPACE NAME; then retry")
 
 
 # User and port of sshd in the image (kubeflow/mpi-operator v0.8.2, build/base).
@@ -181,7 +186,7 @@ def _runtime(
         "metadata": {
             "name": f"busbar-{framework}-{target.pool}",
             "labels": {
-                "app.kubernetes.io/managed-by": "busbar",
+                **_OURS,
                 "busbar/pool": target.pool,
                 # The Kubeflow SDK lists runtimes by this label.
                 "trainer.kubeflow.org/framework": framework,

@@ -165,7 +165,7 @@ def test_an_operator_is_not_taken_away_from_a_job_that_has_not_ended(
     state: str, kind: str, owner: str
 ) -> None:
     fix = rf"Fix: wait for their end, or kubectl delete {kind} -n NAMESPACE NAME"
-    with pytest.raises(Failed, match=rf"{kind} team/run have not ended.*{fix}"):
+    with pytest.raises(Failed, match=rf"{kind} team/run need their operator.*{fix}"):
         unless_ended(state, kind=kind, owner=owner)
 
 
@@ -179,3 +179,22 @@ def test_an_operator_goes_with_jobs_that_have_ended(state: str) -> None:
 )
 def test_a_jobset_that_has_ended_or_is_of_another_controller_keeps_nothing(about: dict[str, Any]) -> None:
     unless_ended(kind="jobsets", **about)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [({}, "team/own"), (None, "own"), ({"app.kubernetes.io/managed-by": "busbar"}, "")],
+    ids=["of a namespace", "of the cluster", "of busbar"],
+)
+def test_runtimes_of_users_do_not_go_with_trainer_s_crds(labels: dict[str, str] | None, name: str) -> None:
+    about = {"name": "own", "labels": labels, **({"namespace": "team"} if labels is not None else {})}
+    kind = "clustertrainingruntimes" if labels is None else "trainingruntimes"
+    path, jobs = f"/apis/trainer.kubeflow.org/v1alpha1/{kind}", JOBS["kubeflow-trainer"]
+    api = Cluster({path: {"items": [{"metadata": about}]}})
+    if not name:
+        refuse_jobs(api, JobsSpec(jobs=jobs), SystemClock(), lambda _: None)
+        return
+    fix = rf"Fix: kubectl get {kind} -A -o yaml >{kind}.yaml, kubectl delete {kind} -n NAMESPACE NAME; then"
+    with pytest.raises(Failed, match=rf"{kind} {name} need their operator or its CRDs.*{fix}"):
+        refuse_jobs(api, JobsSpec(jobs=jobs), SystemClock(), lambda _: None)
+    refuse_jobs(api, JobsSpec(jobs=JOBS["training-operator"]), SystemClock(), lambda _: None)
