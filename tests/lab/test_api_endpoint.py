@@ -11,14 +11,12 @@ import pytest
 import yaml
 
 from lab.topology import GATEWAY, find
-from tests.support.lab import PROJECT, SERVERS, Lab
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, WORKERS, Lab
 from tests.support.own_stack import OwnStack
 from tests.support.tcp_proxy import tcp_proxy
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
-WORKERS = ("worker-1", "worker-2")
 ENDPOINT = f"https://{GATEWAY}:6443"
 
 

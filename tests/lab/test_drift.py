@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from busbar.manifests.operators import MPI_OPERATOR
-from tests.support.lab import PROJECT, SERVERS, Lab
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 RELEASE = f"{MPI_OPERATOR.namespace}/{MPI_OPERATOR.release}"
 # Host -> part of the row that has to name it.
 NAMED = {

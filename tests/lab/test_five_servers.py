@@ -11,12 +11,11 @@ import pytest
 from lab.hosts import keys, nspawn
 from lab.topology import find
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, UP_SECONDS, Lab
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 MORE = ("server-4", "server-5")
 RUNNING = {**dict.fromkeys(SERVERS, "k3s"), "worker-1": "k3s-agent", "worker-2": "k3s-agent"}
 # How long requests may fail while the load balancer notices that a server is gone.

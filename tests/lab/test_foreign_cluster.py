@@ -19,11 +19,10 @@ import pytest
 import yaml
 
 from busbar.outputs import ClusterOutputs
-from tests.support.lab import PROJECT, SERVERS, Lab, read_until
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, Lab, read_until
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 MEASURE = PROJECT / "examples" / "measure"
 POLICY = "/etc/rancher/k3s/pod-security.yaml"
 RESTRICTED = {
@@ -93,13 +92,11 @@ def stranger(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Str
     text = base64.b64encode(yaml.safe_dump(RESTRICTED).encode()).decode()
     for server in SERVERS:
         lab.ssh(server, f"echo {text} | base64 -d > {POLICY}")
-    done = lab.up("--config-file", str(lab.config_with(as_of_others)))
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated("--config-file", str(lab.config_with(as_of_others)))
     lab.kubectl("create namespace bench")
     yield Stranger(lab, tmp_path_factory.mktemp("stranger"))
     lab.kubectl("delete namespace bench --ignore-not-found")
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
     for server in SERVERS:
         lab.ssh(server, f"rm {POLICY}")
 
@@ -282,8 +279,7 @@ def test_the_program_of_examples_measures_the_same_cluster(stranger: Stranger) -
     done = lab.run("bash", "-c", f"{words} < {secret}", cwd=MEASURE)
     assert done.returncode == 0, done.stderr
     try:
-        done = lab.up("--config-file", str(config), cwd=MEASURE)
-        assert done.returncode == 0, done.stdout + done.stderr
+        lab.updated("--config-file", str(config), cwd=MEASURE)
         measured = ClusterOutputs.from_dict(lab.outputs(MEASURE))
         assert measured.measured_only and measured.nccl_passed and measured.nccl["lab"].transport == "socket"
     finally:

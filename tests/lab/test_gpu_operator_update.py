@@ -12,11 +12,10 @@ import pytest
 
 from busbar.outputs import ClusterOutputs
 from busbar.outputs.contract import PoolResult
-from tests.support.lab import PROJECT, Lab, eventually
+from tests.support.lab import PROJECT, WORKERS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
-WORKERS = ("worker-1", "worker-2")
 REJECTED = "UnexpectedAdmissionError"
 BOUND_SECONDS = 90
 LEASE_SECONDS = 120
@@ -71,16 +70,14 @@ def rolled_out(lab: Lab, namespace: str, daemon_set: str) -> bool:
 @pytest.fixture(scope="module")
 def site(lab: Lab) -> Iterator[Lab]:
     yield lab
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 @pytest.fixture
 def restored(site: Lab) -> Iterator[None]:
     """The usual settings after the test: the next one begins without a rollout."""
     yield
-    done = site.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    site.updated()
 
 
 @pytest.fixture
@@ -277,9 +274,7 @@ def rolling_out(lab: Lab, version: str, quarantine: str | None = None) -> str:
         if quarantine:
             cluster["hosts"]["workers"][1]["quarantine"] = quarantine
 
-    done = lab.up("--config-file", str(lab.config_with(change)))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return lab.updated("--config-file", str(lab.config_with(change)))
 
 
 @pytest.mark.usefixtures("restored", "broken_worker")

@@ -42,8 +42,7 @@ def lost_hca(lab: Lab) -> Iterator[None]:
     lab.ssh(WORKER, f"cp {HCAS} /root/hcas && sed -i '/^{LOST} /d' {HCAS} && mv {folder}/{LOST} /root/")
     yield
     lab.ssh(WORKER, f"mv /root/hcas {HCAS} && mv /root/{LOST} {folder}/")
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 @pytest.mark.usefixtures("lost_hca")
@@ -86,8 +85,7 @@ def late_driver(lab: Lab) -> Iterator[None]:
     yield
     lab.kubectl(restart)
     eventually(lambda: offered(lab) == "2", PLUGIN_SECONDS, "the HCAs of the worker are offered again")
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 @pytest.mark.usefixtures("late_driver")
@@ -107,5 +105,4 @@ def test_a_wait_for_hcas_whose_driver_was_late_names_a_command_after_which_the_n
     named = re.search(r"`(kubectl .* spec\.nodeName=)NODE`", text)
     assert named, text
     lab.ssh("server-1", f"k3s {named[1]}{WORKER}")
-    again = lab.up("--config-file", config)
-    assert again.returncode == 0, again.stdout + again.stderr
+    lab.updated("--config-file", config)

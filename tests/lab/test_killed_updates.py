@@ -16,13 +16,11 @@ import pytest
 
 from lab.mirror.artifacts import K3sRelease
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, UP_SECONDS, WORKERS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
-WORKERS = ("worker-1", "worker-2")
 # Each update is killed so many seconds after its start. On a busy machine the engine needs ten of them until
 # it changes a host, and the first server half a minute.
 EARLIEST, LATEST = 5.0, 40.0

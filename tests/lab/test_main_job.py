@@ -81,8 +81,7 @@ def test_containerd_gives_a_pod_the_gpu_that_the_device_plugin_has_only_named(la
 
 def test_a_second_up_changes_nothing_and_logs_in_nowhere(lab: Lab) -> None:
     before = lab.logins()
-    done = lab.up("--expect-no-changes")
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated("--expect-no-changes")
     after = lab.logins()
     own = {host: count + 1 for host, count in before.items()}
     assert after == own, "a no-op must not touch the hosts; to count is one login"
@@ -90,8 +89,7 @@ def test_a_second_up_changes_nothing_and_logs_in_nowhere(lab: Lab) -> None:
 
 def test_a_consumer_stack_reads_the_measured_bandwidth(lab: Lab) -> None:
     lab.pulumi("stack", "init", "dev", cwd=CONSUMER)
-    done = lab.up(cwd=CONSUMER)
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated(cwd=CONSUMER)
     assert str(round(lab.outputs()["nccl_busbw_gbps"], 2)) in json.dumps(lab.outputs(CONSUMER))
 
 
@@ -127,6 +125,5 @@ def test_a_host_that_cannot_be_reached_stops_the_update_before_anything_changes(
 
 
 def test_the_right_configuration_makes_the_stack_pass_again(lab: Lab) -> None:
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
     assert lab.outputs()["nccl_passed"] is True

@@ -12,13 +12,12 @@ import pytest
 from lab.build.tools import NFS_TOOL
 from lab.hosts import nfs
 from lab.hosts.nspawn import SHARED, SHARED_MOUNT
-from tests.support.lab import PROJECT, Lab
+from tests.support.lab import PROJECT, WORKERS, Lab
 
 pytestmark = pytest.mark.drill
 
 FOLDER = "/srv/busbar"
 SERVER = "10.77.0.10"
-WORKERS = ("worker-1", "worker-2")
 SOURCES = "/etc/apt/sources.list.d/busbar-lab-nfs.list"
 EXPORTS = "/etc/exports.d/busbar.exports"
 # Another apt holds its locks for half a minute after a host has booted.
@@ -90,8 +89,7 @@ def disk(lab: Lab) -> Iterator[None]:
         lab.ssh(host, f"{purge}; rm -f {SOURCES}")
     lab.ssh("lb-1", f"umount {FOLDER} && rmdir {FOLDER}")
     shutil.rmtree(packages)
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 @pytest.mark.usefixtures("disk")

@@ -11,7 +11,7 @@ import pytest
 
 from lab.hosts import nspawn
 from lab.topology import hosts
-from tests.support.lab import UP_SECONDS, Lab
+from tests.support.lab import Lab
 
 pytestmark = pytest.mark.drill
 
@@ -53,8 +53,7 @@ def usual_hosts(lab: Lab) -> Iterator[None]:
     """New machines for those that are gone, and the usual configuration, afterwards."""
     yield
     lab.boot()
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 @pytest.mark.usefixtures("usual_hosts")
@@ -89,13 +88,8 @@ def test_an_update_with_a_dead_worker_changes_the_others_and_another_machine_is_
     verified = lab.run(sys.executable, "-m", "busbar", "verify", "dev").stdout
     assert "nothing of busbar is installed" in verified and "--converge" in verified
     began = time.monotonic()
-    done = lab.run(
-        *(sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview"),
-        *("--converge", "worker-2"),
-        seconds=UP_SECONDS,
-    )
+    lab.busbar("up", "dev", "--yes", "--skip-preview", "--converge", "worker-2")
     print(f"another machine converged: {time.monotonic() - began:.0f} s")
-    assert done.returncode == 0, done.stdout + done.stderr
     assert lab.uids("nodes")["worker-2"] != before
     assert lab.conditions("worker-2")["Ready"] == "True"
 

@@ -40,21 +40,18 @@ def recover(stack: OwnStack) -> None:
 
 def test_a_lost_state_is_imported_and_the_next_update_has_nothing_to_do(lab: Lab, tmp_path: Path) -> None:
     """The state and the folder of the stack are lost; nothing restarts, and nothing is measured."""
-    busbar = (sys.executable, "-m", "busbar")
-    assert lab.run(*busbar, "up", "dev", "--yes", seconds=900).returncode == 0
+    lab.busbar("up", "dev", "--yes")
     before = [lab.ssh(server, f"{STARTED} k3s") for server in SERVERS], lab.kubectl(JOBS)
     folder = PROJECT / ".busbar/dev"
     folder.rename(tmp_path / "dev")
     removed = lab.pulumi("stack", "rm", "--yes", "--force", "--preserve-config", "--stack", "dev")
     assert removed.returncode == 0
-    done = lab.run(*busbar, "recover", "dev", "--yes")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "on server-1, server-2, server-3" in done.stdout
+    assert "on server-1, server-2, server-3" in lab.busbar("recover", "dev", "--yes")
     (tmp_path / "dev").rename(folder)
     assert lab.up("--expect-no-changes").returncode == 0
     assert before == ([lab.ssh(server, f"{STARTED} k3s") for server in SERVERS], lab.kubectl(JOBS))
-    assert lab.run(*busbar, "verify", "dev").returncode == 0
-    again = lab.run(*busbar, "recover", "dev", "--yes")
+    lab.busbar("verify", "dev")
+    again = lab.run(sys.executable, "-m", "busbar", "recover", "dev", "--yes")
     assert (again.returncode, "only a lost one is recovered" in again.stdout + again.stderr) == (1, True)
 
 

@@ -13,12 +13,11 @@ from lab.images import archive
 from lab.mirror.artifacts import sha256
 from lab.paths import ARTIFACTS
 from lab.topology import MIRROR_URL
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, WORKERS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-WORKERS = ("worker-1", "worker-2")
 # The kubelet refuses it when it starts, after etcd and the API of a server have answered.
 REFUSED = {"kubelet-arg": ["system-reserved=cpu=640"]}
 BACK_SECONDS = 120
@@ -30,8 +29,7 @@ LARGE, LARGE_FILE = "drill.example/large:1", "drill-large.tar.zst"
 @pytest.fixture(scope="module")
 def site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStack]:
     yield OwnStack(PROJECT, tmp_path_factory.mktemp("site") / "project", lab.environment)
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 def _starts(lab: Lab, hosts: tuple[str, ...], unit: str) -> dict[str, str]:

@@ -16,12 +16,11 @@ import pytest
 
 from lab.build.tools import S3_TOOL
 from lab.topology import GATEWAY
-from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Lab, eventually
+from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, WORKERS, Lab, eventually
 
 pytestmark = [pytest.mark.drill(needs="a real K3s"), pytest.mark.usefixtures("real_k3s")]
 
 NAMESPACE = "drill-restore"
-WORKERS = ("worker-1", "worker-2")
 S3_PORT = 7070
 BUCKET, FOLDER = "snapshots", "drill"
 S3_KEYS = {"s3AccessKey": "drill-access-key", "s3SecretKey": "drill-secret-key"}
@@ -52,11 +51,8 @@ def _as_it_was(lab: Lab) -> None:
     for node in (*SERVERS, *WORKERS):
         assert lab.conditions(node)["Ready"] == "True", node
     lab.busbar("verify", "dev")
-    again = lab.run(
-        sys.executable, "-m", "busbar", "up", "dev", "--yes", "--skip-preview", seconds=UP_SECONDS
-    )
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "resources: nothing to do" in again.stdout, again.stdout
+    said = lab.busbar("up", "dev", "--yes", "--skip-preview")
+    assert "resources: nothing to do" in said, said
 
 
 @pytest.fixture
@@ -169,11 +165,9 @@ def bucket(lab: Lab, tmp_path: Path) -> Iterator[Path]:
             setting = ("config", "set", "--secret", f"busbar:{key}", value)
             done = lab.pulumi(*setting, "--config-file", str(path), "--stack", "dev")
             assert done.returncode == 0, done.stderr
-        done = lab.up("--config-file", str(path))
-        assert done.returncode == 0, done.stdout + done.stderr
+        lab.updated("--config-file", str(path))
         yield tmp_path / BUCKET
-        done = lab.up()
-        assert done.returncode == 0, done.stdout + done.stderr
+        lab.updated()
     finally:
         server.terminate()
         server.wait()

@@ -18,12 +18,10 @@ import pytest
 
 from lab.topology import find
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, UP_SECONDS, WORKERS, Lab, eventually
 
 pytestmark = [pytest.mark.drill(needs="a real K3s"), pytest.mark.usefixtures("real_k3s")]
 
-KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
-WORKERS = ("worker-1", "worker-2")
 API_PORT, KUBELET_PORT = 6443, 10250
 CONFIG, TLS = "/etc/rancher/k3s/config.yaml", "/var/lib/rancher/k3s/server/tls"
 SECRET = "drill-rotation"

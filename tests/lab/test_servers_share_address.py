@@ -10,12 +10,11 @@ import yaml
 
 from lab.topology import INTERFACE, VIRTUAL_IP
 from tests.support.api_load import ApiLoad
-from tests.support.lab import PROJECT, SERVERS, Lab, eventually
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 ENDPOINT = f"https://{VIRTUAL_IP}:6443"
 MOVE_SECONDS = 60
 
@@ -77,7 +76,7 @@ def test_everything_reaches_the_api_at_the_address_that_one_server_has(lab: Lab,
 @pytest.mark.usefixtures("stack")
 def test_another_server_takes_the_address_of_one_whose_api_ends_and_keeps_it(lab: Lab) -> None:
     [first] = holders(lab)
-    with ApiLoad(str(KUBECONFIG)) as load:
+    with ApiLoad(KUBECONFIG) as load:
         load.goes_on()
         lab.ssh(first, "systemctl stop k3s")
         try:

@@ -19,12 +19,11 @@ import yaml
 from lab.hosts import keys, nspawn
 from lab.topology import INTERFACE, VIRTUAL_IP, find
 from tests.support.api_load import Account, ApiLoad
-from tests.support.lab import PROJECT, SERVERS, UP_SECONDS, Lab, eventually
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, UP_SECONDS, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 # Of the two, the first one has the higher priority.
 FIRST, SECOND = "lb-1", "lb-2"
 # How long requests may fail until the address has moved and the clients have connected again.
@@ -78,7 +77,7 @@ def pair(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     stack.configure(second)
     began = time.monotonic()
     try:
-        with ApiLoad(str(KUBECONFIG)) as load:  # through the address of the only one so far
+        with ApiLoad(KUBECONFIG) as load:  # through the address of the only one so far
             text = stack.up()
         _print("a second load balancer", began, load.account)
         print(text)
@@ -146,7 +145,7 @@ Fault = Callable[[Pair], AbstractContextManager[None]]
 def test_the_address_is_held_by_one_again_after_a_fault_and_nothing_is_lost(pair: Pair, fault: Fault) -> None:
     pair.held_by(FIRST)
     began = time.monotonic()
-    with ApiLoad(str(KUBECONFIG)) as load:
+    with ApiLoad(KUBECONFIG) as load:
         load.goes_on()
         with fault(pair):
             load.goes_on()

@@ -12,11 +12,10 @@ import pytest
 from lab.hosts import nspawn
 from lab.topology import find
 from tests.support.api_load import Account, ApiLoad
-from tests.support.lab import PROJECT, RECOVERY_SECONDS, SERVERS, Lab, eventually
+from tests.support.lab import KUBECONFIG, RECOVERY_SECONDS, SERVERS, Lab, eventually
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 # How long requests may fail while the load balancer and etcd notice that a server is gone.
 OUTAGE_SECONDS = 60
 ETCD = "/var/lib/rancher/k3s/server/db/etcd"
@@ -34,7 +33,7 @@ def _leader(lab: Lab) -> str:
 def _account(lab: Lab, what: str) -> Iterator[ApiLoad]:
     """A load; at the end nothing is lost, the watch has seen everything, and no request failed for long."""
     lab.await_voters()  # whatever the drill before left
-    with ApiLoad(str(KUBECONFIG)) as load:
+    with ApiLoad(KUBECONFIG) as load:
         load.goes_on()
         yield load
         load.goes_on()

@@ -16,12 +16,11 @@ from lab.hosts import nspawn
 from lab.mirror.artifacts import K3sRelease, sha256
 from lab.topology import find
 from tests.support.api_load import ApiLoad, rest_api
-from tests.support.lab import PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Change, Lab, eventually
+from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, SNAPSHOTS, UP_SECONDS, Change, Lab, eventually
 from tests.support.own_stack import OwnStack
 
 pytestmark = pytest.mark.drill
 
-KUBECONFIG = str(PROJECT / ".busbar" / "dev" / "kubeconfig")
 WORKERS = ("worker-1", "worker-2")
 DOWNLOADS = "/var/lib/busbar/downloads"
 DRAIN_SECONDS = 20

@@ -35,9 +35,9 @@ class QuickApi(RestApi):
     silence_seconds = 10
 
 
-def rest_api(kubeconfig: str) -> QuickApi:
+def rest_api(kubeconfig: Path) -> QuickApi:
     """A client with the rights of a kubeconfig file."""
-    return QuickApi(Path(kubeconfig).read_text())
+    return QuickApi(kubeconfig.read_text())
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Account:
 class ApiLoad:
     """Puts a load on a cluster while the context is open; after it, `account` is complete."""
 
-    def __init__(self, kubeconfig: str) -> None:
+    def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
         self._namespace = f"load-{uuid4().hex[:8]}"
         self._path = f"{NAMESPACES}/{self._namespace}/configmaps"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parents[2]
 SNAPSHOTS = "/var/lib/rancher/k3s/server/db/snapshots"
 SERVERS = ("server-1", "server-2", "server-3")
+WORKERS = ("worker-1", "worker-2")
+KUBECONFIG = PROJECT / ".busbar" / "dev" / "kubeconfig"
 UP_SECONDS = 900
 COMMAND_SECONDS = 300
 RECOVERY_SECONDS = 180
@@ -61,6 +63,12 @@ class Lab:
     def up(self, *arguments: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
         words = ("up", "--yes", "--skip-preview", "--suppress-progress", "--stack", "dev", *arguments)
         return self.pulumi(*words, cwd=cwd)
+
+    def updated(self, *arguments: str, cwd: Path = PROJECT) -> str:
+        """What an update prints, which must succeed."""
+        done = self.up(*arguments, cwd=cwd)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     def outputs(self, cwd: Path = PROJECT) -> dict[str, Any]:
         done = self.pulumi("stack", "output", "--json", "--stack", "dev", cwd=cwd)
@@ -117,10 +125,11 @@ class Lab:
         ask = f"curl -s --max-time 5 {login} -d '{body}' https://127.0.0.1:2382{path}"
         return self.ssh(server, f"{ask} || true")
 
-    def busbar(self, *words: str) -> None:
-        """A command of busbar that must succeed."""
+    def busbar(self, *words: str) -> str:
+        """The stdout of a command of busbar, which must succeed."""
         done = self.run(sys.executable, "-m", "busbar", *words, seconds=UP_SECONDS)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def as_usual(self) -> None:
         """An update with the usual configuration, as `busbar up` does it."""
@@ -297,8 +306,7 @@ def changed(lab: Lab) -> Iterator[Change]:
         return text
 
     yield up
-    done = lab.up()
-    assert done.returncode == 0, done.stdout + done.stderr
+    lab.updated()
 
 
 def eventually(condition: Callable[[], bool], seconds: float, what: str) -> None:
