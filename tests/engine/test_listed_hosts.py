@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import yaml
 
 from tests.support.api_server import ApiServer
 from tests.support.clusters import VARIED_SECRETS, varied_site
-from tests.support.engine import PROJECT, ended, throwaway_project
+from tests.support.engine import PROJECT, Project, throwaway_project
 from tests.support.engine_site import CORE, EngineSite
 from tests.support.host_lists import from_list, host_list
 
@@ -49,25 +47,17 @@ PROGRAM = """
 """
 
 
-@dataclass(frozen=True)
-class Stacks:
+class Stacks(Project):
     """The stack `machines`, which exports hosts, and the stack `dev`, which has them."""
-
-    folder: Path
-    environment: Mapping[str, str]
-
-    def run(self, stack: str, *words: str) -> tuple[int, str]:
-        command = ["pulumi", *words, "--stack", stack, "--non-interactive", "--color", "never"]
-        done = ended(command, self.folder, self.environment)
-        return done.returncode, done.stdout
 
     def export(self, *names: str) -> None:
         hosts = [
             {"name": name, "role": "worker", "address": f"10.0.0.{number}", "port": 22}
             for number, name in enumerate(names, 1)
         ]
-        self.run("machines", "config", "set", "tiny:hosts", json.dumps({"version": 1, "hosts": hosts}))
-        code, text = self.run("machines", "up", "--yes", "--skip-preview")
+        listed = json.dumps({"version": 1, "hosts": hosts})
+        self.pulumi("config", "set", "tiny:hosts", listed, stack="machines")
+        code, text = self.pulumi("up", "--yes", "--skip-preview", stack="machines")
         assert code == 0, text
 
     @property
@@ -79,26 +69,26 @@ class Stacks:
 def stacks(tmp_path: Path) -> Stacks:
     made = Stacks(tmp_path, throwaway_project(tmp_path, PROGRAM))
     for stack in ("machines", "dev"):
-        assert made.run(stack, "stack", "init")[0] == 0
+        assert made.pulumi("stack", "init", stack=stack)[0] == 0
     return made
 
 
 def test_a_worker_that_has_left_the_other_stack_is_drained_only_where_that_is_allowed(stacks: Stacks) -> None:
-    code, text = stacks.run("dev", "preview")
+    code, text = stacks.pulumi("preview")
     assert code != 0 and "'hosts' is not an output of stack organization/tiny/machines (it has: none)" in text
     stacks.export("gpu-1", "gpu-2")
-    code, text = stacks.run("dev", "up", "--yes")
+    code, text = stacks.pulumi("up", "--yes")
     assert code == 0, text
     kept = json.loads((stacks.folder / ".busbar/dev/hosts.json").read_text())
     assert kept["source"] == "stack organization/tiny/machines" and kept["hosts"][0]["port"] == 22
     stacks.export("gpu-3", "gpu-1")
     for words in (["preview"], ["up", "--yes", "--skip-preview"]):
-        code, text = stacks.run("dev", *words)
+        code, text = stacks.pulumi(*words)
         assert code != 0 and "hosts_from: gpu-2: no longer in stack organization/tiny/machines." in text
     assert stacks.gone == set()
     assert json.loads((stacks.folder / ".busbar/dev/hosts.json").read_text()) == kept
-    stacks.run("dev", "config", "set", "tiny:removal", "true")
-    code, text = stacks.run("dev", "up", "--yes")
+    stacks.pulumi("config", "set", "tiny:removal", "true")
+    code, text = stacks.pulumi("up", "--yes")
     assert code == 0, text
     assert stacks.gone == {"gpu-2"}
 

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
@@ -12,57 +10,41 @@ import pytest
 
 from busbar.config.stackfile import hosts_schema
 from tests.program.test_machines_crusoe import MACHINES
-from tests.support.engine import PROJECT, ended, throwaway_project
+from tests.support.engine import PROJECT, Project, throwaway_project
 
 PROGRAM = (PROJECT / "machines" / "crusoe" / "__main__.py").read_text(encoding="utf-8")
 PLUGINS = PROJECT / "lab" / "offline" / "plugins" / "bin"
 
 
-@dataclass(frozen=True)
-class Machines:
-    """A stack of the program."""
-
-    folder: Path
-    environment: Mapping[str, str]
-
-    def run(self, *words: str) -> tuple[int, str]:
-        command = ["pulumi", *words, "--stack", "dev", "--non-interactive", "--color", "never"]
-        done = ended(command, self.folder, self.environment)
-        return done.returncode, done.stdout
-
-    def up(self) -> tuple[int, str]:
-        return self.run("up", "--yes", "--skip-preview")
-
-
 @pytest.fixture
-def machines(tmp_path: Path) -> Machines:
-    """An empty stack with 16 GPU machines in its configuration."""
+def machines(tmp_path: Path) -> Project:
+    """An empty stack of the program with 16 GPU machines in its configuration."""
     environment = dict(throwaway_project(tmp_path, PROGRAM))
     environment["PATH"] = os.pathsep.join([str(PLUGINS), environment["PATH"]])
-    made = Machines(tmp_path, environment)
-    assert made.run("stack", "init")[0] == 0
+    made = Project(tmp_path, environment)
+    assert made.pulumi("stack", "init")[0] == 0
     file = tmp_path / "Pulumi.dev.yaml"
     config = json.dumps({"tiny:machines": {**MACHINES, "gpu_count": 16}})
     file.write_text(f"{file.read_text()}config: {config}\n")
     return made
 
 
-def test_machines_are_made_once_exported_as_hosts_and_protected(machines: Machines) -> None:
-    code, text = machines.up()
+def test_machines_are_made_once_exported_as_hosts_and_protected(machines: Project) -> None:
+    code, text = machines.pulumi("up", "--yes", "--skip-preview")
     assert code == 0, text
-    code, text = machines.run("stack", "output", "hosts", "--json")
+    code, text = machines.pulumi("stack", "output", "hosts", "--json")
     listed = json.loads(text)
     jsonschema.validate(listed, hosts_schema())
     assert len({host["host_key"] for host in listed["hosts"]}) == 20
-    code, text = machines.up()
+    code, text = machines.pulumi("up", "--yes", "--skip-preview")
     # The stack, 20 machines, as many host keys, network, subnet, two rules and the partition; nothing else.
     assert code == 0 and re.search(r"Resources:\n +46 unchanged\n", text), text
-    code, text = machines.run("destroy", "--yes", "--skip-preview")
+    code, text = machines.pulumi("destroy", "--yes", "--skip-preview")
     assert code != 0 and "protect" in text, text
-    assert json.loads(machines.run("stack", "output", "hosts", "--json")[1]) == listed
+    assert json.loads(machines.pulumi("stack", "output", "hosts", "--json")[1]) == listed
 
 
-def test_a_misspelt_property_is_refused_before_anything_is_made(machines: Machines) -> None:
+def test_a_misspelt_property_is_refused_before_anything_is_made(machines: Project) -> None:
     (machines.folder / "__main__.py").write_text(PROGRAM.replace("sshKey=", "sshKye="))
-    code, text = machines.run("preview")
+    code, text = machines.pulumi("preview")
     assert code != 0 and re.search("property sshKye .* is not an argument of this resource", text), text

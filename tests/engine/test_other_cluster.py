@@ -1,10 +1,8 @@
 """A stack on a cluster that is then pointed at another one, with the real engine."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.engine import ended, throwaway_project
+from tests.support.engine import Project, throwaway_project
 
 PROGRAM = """
     import pulumi
@@ -19,16 +17,7 @@ PROGRAM = """
 """
 
 
-@dataclass(frozen=True)
-class Project:
-    folder: Path
-    environment: Mapping[str, str]
-
-    def pulumi(self, *arguments: str) -> tuple[int, str]:
-        command = ["pulumi", *arguments, "--stack", "dev", "--non-interactive", "--color", "never"]
-        done = ended(command, self.folder, self.environment)
-        return done.returncode, done.stdout
-
+class Stack(Project):
     def configure(self, identifier: str, content: str) -> None:
         self.pulumi("config", "set", "tiny:id", identifier)
         self.pulumi("config", "set", "tiny:content", content)
@@ -39,7 +28,7 @@ class Project:
 
 
 def test_it_is_refused_in_a_preview_and_in_an_update_before_anything_else_is_touched(tmp_path: Path) -> None:
-    project = Project(tmp_path, throwaway_project(tmp_path, PROGRAM))
+    project = Stack(tmp_path, throwaway_project(tmp_path, PROGRAM))
     project.pulumi("stack", "init")
     code, text = project.up("a1", "first")
     assert code == 0, text

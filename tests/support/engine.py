@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,20 @@ def ended(
         command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, timeout=seconds, check=False,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Project:
+    """A throwaway project, and the environment of its commands."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def pulumi(self, *words: str, stack: str = "dev") -> tuple[int, str]:
+        """The exit code of a command, and what it printed."""
+        command = ["pulumi", *words, "--stack", stack, "--non-interactive", "--color", "never"]
+        done = ended(command, self.folder, self.environment)
+        return done.returncode, done.stdout
 
 
 def require_engine(path: str) -> None:
