@@ -285,7 +285,7 @@ FACTS = {
     f"echo 0000:11:00.0 >{LAB}/inforom": (f"rm {LAB}/inforom", "infoROM is corrupted at gpu 0000:11:00.0"),
     f"touch {LIBRARY}": (f"rm {LIBRARY}", f"{LIBRARY} of the NVIDIA driver has 0 bytes"),
     f"echo mlx5_1 512 - >{LAB}/pci": (f"rm {LAB}/pci", "MaxReadReq of mlx5_1 is 512 bytes"),
-    f"echo kvm >{LAB}/virtual": (f"rm {LAB}/virtual", "on mlx5_1 in a virtual machine (kvm)"),
+    f"echo kvm >{LAB}/virtual": (f"rm {LAB}/virtual", "ATS is off on mlx5_1 in a VM (kvm)"),
 }
 
 
