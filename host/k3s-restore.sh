@@ -10,9 +10,9 @@
 #   VERB=agent  on workers: the agent restarts, pods keep running
 #   VERB=nodes  waits until NODES are Ready
 #
-# Values: NODE_NAME, SNAPSHOT (path of a file; the name of an object with S3=true), S3 (true, false), RESUMED (true: an
-#   earlier restore was not finished, so that the data here may be neither old nor new), SERVERS (URLs of the servers that
-#   run already), NODES (names; of list: all configured servers).
+# Values: NODE_NAME, INSTALL_ID (hosts of another cluster are left alone), SNAPSHOT (path of a file; the name of an object with
+#   S3=true), S3 (true, false), RESUMED (true: an earlier restore was not finished, so that the data here may be neither old nor
+#   new), SERVERS (URLs of the servers that run already), NODES (names; of list: all configured servers).
 # Facts: list {"node","install_id","restoring","s3","problem","snapshots","stored"}: snapshots are {"name","path","bytes",
 #   "time"}, stored those in the bucket, null if K3s does not run; check {"node","bytes"}; reset {"node","reset","kept",
 #   "reason"}; join {"node","kept"}; nodes {"node","waiting"}; else {"node"}.
@@ -36,6 +36,7 @@ main() {
   # shellcheck disable=SC2034 # read by payload
   PAYLOAD="{\"config\":\"$({ base64 -w 0 "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; })\"}"
   if [[ $VERB != @(list|check|nodes) ]]; then
+    refuse_other_cluster
     end_earlier_step
     acquire_lock
   fi

@@ -123,7 +123,8 @@ class _Steps:
         raise Failed(f"{why}. Nothing was restored; K3s is running again {state}")
 
     async def run(self, host: Host, verb: str, *, seconds: int, **values: str) -> Mapping[str, Any]:
-        return await self.hosts.run(host, SCRIPT, {"VERB": verb, **values}, seconds=seconds)
+        given = {"VERB": verb, "INSTALL_ID": self.plan.install_id, **values}
+        return await self.hosts.run(host, SCRIPT, given, seconds=seconds)
 
     async def failures(
         self, hosts: Sequence[Host], verb: str, seconds: int, at_once: int | None = None

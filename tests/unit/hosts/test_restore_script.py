@@ -372,6 +372,15 @@ def test_a_step_that_still_runs_ends_before_the_next_one(host: Box) -> None:
     assert host.output("k3s-restore", HOST + call).strip() == "ended with 143"
 
 
+@pytest.mark.parametrize("verb", ["stop", "agent"])
+def test_a_host_that_another_cluster_has_by_now_takes_no_part(host: Box, verb: str) -> None:
+    host.write("state/owner", "role=worker\nowner=b/c/d\ninstall_id=22\n")
+    given = {"VERB": verb, "INSTALL_ID": "11"}
+    done = host.run("k3s-restore", f"{HOST} begin() {{ :; }}; acquire_lock() {{ :; }}; main", **given)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this host belongs to another cluster (b/c/d). Fix: " in done.stderr
+
+
 def test_another_process_with_the_number_of_a_step_is_left_alone(host: Box) -> None:
     call = """
     setsid sleep 60 &

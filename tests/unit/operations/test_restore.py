@@ -215,6 +215,7 @@ def test_a_server_joins_one_that_runs_already() -> None:
     assert f"SERVERS={url} " in cluster.commands["server-1", "join"]
     assert f"'SERVERS={url} {url}'" in cluster.commands["server-3", "join"]
     assert "'NODES=server-2 server-1 server-3 gpu-1'" in cluster.commands["server-2", "nodes"]
+    assert "INSTALL_ID=1" in cluster.commands["gpu-1", "agent"].split()
 
 
 REFUSED = {"reset": False, "kept": "", "reason": "k3s server --cluster-reset failed"}
