@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from busbar import names
 from busbar.finding import STACK, Fix, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
@@ -137,7 +138,7 @@ async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) 
         raise ScriptError(
             f"{error}. A removal logs in as the last update did; if that has changed, list it again, update, "
             f"and take it out then. If busbar has not installed this machine: `pulumi state delete --stack "
-            f"{STACK}` of {spec.resource} leaves it"
+            f"{STACK}` of {names.removal_of(spec.resource)} leaves it"
         )
     if not await _any_answers(hosts, spec.others):
         asked = ", ".join(other.name for other in spec.others) or "there is none"

@@ -45,7 +45,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def spec(host: Host, *others: Host) -> removal.HostRemoval:
     return removal.HostRemoval(
         login=login(), host=host, others=others, timeout_seconds=20, folder=".busbar/dev",
-        script="k3s-server" if host.role == "server" else "k3s-agent", resource="worker-w-1",
+        script="k3s-server" if host.role == "server" else "k3s-agent", resource="busbar-worker@w-1",
         values={"OWNER": "a/b/c", "INSTALL_ID": "1"},
     )  # fmt: skip
 
@@ -116,7 +116,10 @@ def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
     ("host", "said"),
     [
         # Such as after a change of the key in the update that takes out the host.
-        ({"login": STRANGER}, r"refuses the SSH key.*list it again.*pulumi state delete .*` of worker-w-1"),
+        (
+            {"login": STRANGER},
+            r"refuses the SSH key.*list it again.*state delete .*` of busbar-worker-removal@w-1",
+        ),
         (CLOSED, "refuses the connection"),
         (broken("w-1: something is mounted. Fix: x"), "w-1: k3s-agent failed: something is mounted"),
     ],
