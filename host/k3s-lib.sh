@@ -86,7 +86,7 @@ k3s_ready_seconds() {
   printf '%s' "$(($1 + ${bytes:-0} / K3S_IMPORT_BYTES_PER_SECOND))"
 }
 
-# record_preexisting_files: files from before K3s (the site's drop-ins, its registries.yaml, its binary) survive its removal.
+# record_preexisting_files: files from before K3s (the site's drop-ins, its binary) survive its removal.
 record_preexisting_files() {
   local path
   [[ ! -e $STATE_DIR/preexisting ]] || return 0
@@ -94,7 +94,6 @@ record_preexisting_files() {
   for path in "${K3S_MADE[@]}"; do
     [[ -e $path ]] || printf '%s\n' "$path"
   done | write_file "$STATE_DIR/absent" 0600
-  [[ ! -e $K3S_CONFIG_DIR/registries.yaml ]] || cp -a "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
   [[ ! -e $K3S || -e $K3S_UNITS/$UNIT.service ]] || cp -a "$K3S" "$STATE_DIR/k3s.original"
   # Disks of the site below the folders of K3s: removal empties them and leaves them mounted.
   { mounts_below "$K3S_DATA_DIR"; mounts_below "$KUBELET_DIR"; } | write_file "$STATE_DIR/mounts" 0600
@@ -126,6 +125,8 @@ k3s_config() {
     for line; do [[ -z $line ]] || printf '%s\n' "$line"; done
   } | write_file "$K3S_CONFIG_DIR/config.yaml" 0600
   if [[ -n $(payload registries) ]]; then
+    [[ -s $STATE_DIR/registries.written || ! -e $K3S_CONFIG_DIR/registries.yaml ]] ||
+      cp -a "$K3S_CONFIG_DIR/registries.yaml" "$STATE_DIR/registries.yaml.original"
     echo yes | write_file "$STATE_DIR/registries.written" 0600
     payload registries | write_file "$K3S_CONFIG_DIR/registries.yaml" 0600
   elif [[ -s $STATE_DIR/registries.written ]]; then

@@ -139,6 +139,14 @@ def test_a_registries_file_of_the_site_is_there_again_after_a_removal(box: Box, 
     assert box.read(REGISTRIES) == ("mirrors: site" if ours else changed)
 
 
+def test_a_registries_file_that_the_site_wrote_after_the_installation_is_there_again(box: Box) -> None:
+    write_registries(box, "")
+    box.write(REGISTRIES, "mirrors: site, later")
+    for ours in ("mirrors: ours", "mirrors: ours, changed", ""):
+        write_registries(box, ours)
+    assert box.read(REGISTRIES) == "mirrors: site, later"
+
+
 def test_our_registries_file_goes_when_the_stack_has_none_any_more(box: Box) -> None:
     write_registries(box, "mirrors: ours")
     write_registries(box, "")
