@@ -137,7 +137,7 @@ async def fail_unless_ready(
         next_step = read_kubeconfig_again(servers[0]) if isinstance(cause, UnknownAuthority) else ASK_VERIFY
         raise pulumi.RunError(with_fix(what, next_step)) from None
     for name in sorted({*workers} & found.drained.keys()):
-        pulumi.warn(f"{name} stays cordoned, it was drained: {found.drained[name]}")
+        pulumi.warn(f"{name} is not waited for, it was drained: {found.drained[name]}")
     expected = sorted({*workers} - found.drained.keys())
     missing = [name for name in expected if name.lower() not in found.names]
     down = [name for name in expected if name.lower() in found.names - found.ready]
