@@ -58,17 +58,16 @@ def obstacles(api: Api, spec: SurveySpec) -> Iterator[Finding]:
         if names := sorted(held.get(worker, {}).get(GPU_RESOURCE, {})):
             what = f"{GPU_RESOURCE} is held by {listed(names)}, and Slurm needs all GPUs of a node"
             fix = "wait for its end or delete it; or leave the pool out of `pools`"
+            if any("/slurm-worker-" in name for name in names):
+                fix = "write back `namespace`: these are pods of Slurm itself"
             yield Finding((worker,), what, fix)
     where = ("state", "storage_class")
     yield from without_class(api, spec.storage_class, where)
     chosen = storage_class(api, spec.storage_class)
     if chosen and chosen.get("provisioner") in _OF_ONE_NODE and not spec.accept_state_on_one_node:
-        yield Finding(
-            where,
-            "keeps slurmctld's state on one server: all jobs are lost with it",
-            "name a class with shared volumes, or set state.accept_state_on_one_node: true",
-            f"{chosen['metadata']['name']} ({chosen['provisioner']})",
-        )
+        what = "keeps slurmctld's state on one server: all jobs are lost with it"
+        fix = "name a class with shared volumes, or set state.accept_state_on_one_node: true"
+        yield Finding(where, what, fix, f"{chosen['metadata']['name']} ({chosen['provisioner']})")
 
 
 def changed_state(slurm: Slurm, api: Api) -> list[Finding]:

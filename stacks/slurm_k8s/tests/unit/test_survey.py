@@ -21,10 +21,10 @@ SHARED, OTHER = class_of("fast"), class_of("slow", is_default=False)
 LOCAL = [class_of("local", name) for name in ("rancher.io/local-path", "kubernetes.io/no-provisioner")]
 
 
-def pods(namespace: str) -> list[dict[str, Any]]:
+def pods(namespace: str, name: str = "train-0") -> list[dict[str, Any]]:
     """A pod of this namespace that holds GPUs of gpu-1."""
     container = {"resources": {"requests": {"nvidia.com/gpu": "1"}}}
-    metadata = {"name": "train-0", "namespace": namespace}
+    metadata = {"name": name, "namespace": namespace}
     return [{"metadata": metadata, "spec": {"nodeName": "gpu-1", "containers": [container]}}]
 
 
@@ -42,6 +42,7 @@ FOUND: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {}, ""),
     ({"pods": pods("team")}, {}, "gpu-1: nvidia.com/gpu is held by team/train-0"),
     ({"pods": pods("slurm")}, {}, ""),
+    ({"pods": pods("former", "slurm-worker-h100-0")}, {}, "Fix: write back `namespace`: these are pods of"),
     ({"classes": LOCAL[:1]}, {}, ON_ONE),
     ({"classes": LOCAL[1:]}, {}, ON_ONE),
     ({"classes": LOCAL[:1]}, ACCEPTED, ""),
