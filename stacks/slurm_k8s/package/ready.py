@@ -86,10 +86,8 @@ class Probe(OutputModel):
     skipped: str = ""
 
     def __str__(self) -> str:
-        if not self.passed_at:
-            last = "none has ever passed"
-        else:
-            last = f"the last one passed at {self.passed_at} on {self.nodes} nodes"
+        last = f"the last one passed at {self.passed_at} on {self.nodes} nodes"
+        last = last if self.passed_at else "none has ever passed"
         return f"none ran: {self.skipped}; {last}" if self.skipped else last
 
 

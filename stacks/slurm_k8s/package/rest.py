@@ -43,12 +43,13 @@ _OF_SLURMCTLD = re.compile(r"gres/\S+ count .*\(\d+ < \d+\)|Not responding|Node 
 # Reasons with which it drains a node that fails (24.11.5).
 _FAILS = re.compile("Low |Kill task failed|(Pro|Epi)log error|Duplicate jobid|batch job complete failure")
 _NOTED = " : Not responding"  # which slurmctld adds to a reason that is there already
-# Limits of a partition -> where slurmrestd has them.
+# Limits of a partition -> where slurmrestd has them; it tells flags since Slurm 26.05.
 _LIMITS = {
     "AllowAccounts": ("accounts", "allowed"), "DenyAccounts": ("accounts", "deny"),
     "AllowGroups": ("groups", "allowed"), "AllocNodes": ("nodes", "allowed_allocation"),
     "AllowQos": ("qos", "allowed"), "DenyQos": ("qos", "deny"), "QOS": ("qos", "assigned"),
     "MaxNodes": ("maximums", "nodes"), "MaxTime": ("maximums", "time"),
+    "RootOnly": ("flags", "ROOT_ONLY"), "ReqResv": ("flags", "REQ_RESV"),
 }  # fmt: skip
 ACTIVE = {"PENDING", "RUNNING", "SUSPENDED", "UNKNOWN"}  # UNKNOWN without an answer; the others are final
 NOT_ENDED = ACTIVE | {"COMPLETING"}
@@ -167,7 +168,7 @@ class SlurmApi:
         self._made_at = 0.0
         service = f"/api/v1/namespaces/{namespace}/services/{RELEASE}-restapi:{PORT}"
         self._proxy = f"{service}/proxy/slurm"
-        self._base = f"{self._proxy}/{VERSION}"
+        self._base, self._partitions = f"{self._proxy}/{VERSION}", f"{self._proxy}/v0.0.45/partitions/"
 
     def nodes(self) -> dict[str, SlurmNode]:
         """All nodes by name."""
@@ -243,11 +244,12 @@ class SlurmApi:
 
     def limits(self) -> dict[str, dict[str, str]]:
         """Partition -> its limits as scontrol takes them; empty where all is allowed."""
-        found = self._asked().get(f"{self._base}/partitions/").get("partitions") or []
-        return {
-            each["name"]: {name: _shown(each[part][key]) for name, (part, key) in _LIMITS.items()}
-            for each in found
-        }
+        found = find(self._asked(), self._partitions) or self._asked().get(f"{self._base}/partitions/")
+        limits: dict[str, dict[str, str]] = {}
+        for each in found.get("partitions") or []:
+            known = {name: at for name, at in _LIMITS.items() if at[0] in each}
+            limits[each["name"]] = {name: _shown(each[part], key) for name, (part, key) in known.items()}
+        return limits
 
     def limit(self, partition: str, limits: Mapping[str, str]) -> None:
         """Set limits of a partition; an empty one allows all. Slurm before 26.05 has not_found for that."""
@@ -257,8 +259,11 @@ class SlurmApi:
             value: Any = text
             if part == "maximums":
                 value = {"set": bool(text), "infinite": not text, "number": int(text or 0)}
-            body.setdefault(part, {})[key] = value
-        self._asked().create(f"{self._proxy}/v0.0.45/partitions/", {"partitions": [body]})
+            if part == "flags":
+                body.setdefault(part, []).append(key if text else f"{key}_CLEAR")
+            else:
+                body.setdefault(part, {})[key] = value
+        self._asked().create(self._partitions, {"partitions": [body]})
 
     def forget_cordon(self, on: str) -> None:
         """Take the operator's mark of a cordon away from the pod on a Node; with OnDelete it leaves it."""
@@ -303,7 +308,10 @@ class SlurmApi:
         return self._api
 
 
-def _shown(limit: str | Mapping[str, Any]) -> str:
+def _shown(part: Any, key: str) -> str:
+    if isinstance(part, list):
+        return "YES" if key in part else ""
+    limit: str | Mapping[str, Any] = part[key]
     return limit if isinstance(limit, str) else str(limit["number"]) if limit["set"] else ""
 
 

@@ -184,7 +184,7 @@ class Roll:
         """Set limits of partitions that have others. Returns whether Slurm can be told."""
         found, fixes = self.slurm.limits() if limits else {}, []
         for name in {*limits} & {*found}:
-            other = {key: text for key, text in limits[name].items() if found[name][key] != text}
+            other = {key: text for key, text in limits[name].items() if found[name].get(key, text) != text}
             try:
                 if other:
                     self.slurm.limit(name, other)
@@ -245,10 +245,8 @@ class Roll:
         try:
             self._wait(look, RECONFIGURE_SECONDS)
         except TimedOut as timeout:
-            raise Failed(
-                f"{timeout}; {then}. Fix: kubectl -n {self.spec.namespace} logs {RELEASE}-controller-0 -c "
-                "reconfigure"
-            ) from timeout
+            fix = f"kubectl -n {self.spec.namespace} logs {RELEASE}-controller-0 -c reconfigure"
+            raise Failed(f"{timeout}; {then}", fix) from timeout
 
     def _release_leaving(self) -> list[str]:
         """Drain the nodes that leave with fewer workers or with a pool, and wait for their jobs.
@@ -446,10 +444,8 @@ class Roll:
         busy = [each.host for each in self._read() if each.name in names and each.node.is_busy]
         if busy and not self.spec.job_seconds:
             self._undrain(names)
-            raise Failed(
-                f"jobs of Slurm run on {listed(busy)}, whose pods must be replaced; none was. Fix: wait for "
-                "their end, or raise update.job_seconds, then retry"
-            )
+            what = f"jobs of Slurm run on {listed(busy)}, whose pods must be replaced; none was"
+            raise Failed(what, "wait for their end, or raise update.job_seconds, then retry")
 
     def _wait_for_jobs(self, look: Callable[[], bool | Pending], names: list[str]) -> None:
         try:

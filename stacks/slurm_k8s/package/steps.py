@@ -143,7 +143,5 @@ def end_jobs(slurm: SlurmApi, clock: Clock, progress: ProgressCallback, *, ends:
         if ends:
             progress(f"warning: slurmctld cannot be asked for jobs: {timeout.error}")
             return []
-        raise Failed(
-            f"it is unknown whether jobs of Slurm run: {timeout.state}; nothing was removed. Fix: "
-            f"kubectl -n {slurm.namespace} get pods; or {_CANCEL}"
-        ) from timeout
+        what = f"it is unknown whether jobs of Slurm run: {timeout.state}; nothing was removed"
+        raise Failed(what, f"kubectl -n {slurm.namespace} get pods; or {_CANCEL}") from timeout

@@ -32,8 +32,14 @@ HASH = "controller.kubernetes.io/hash"
 NODESET = "slurm-worker-h100"
 CONFIG = "/api/v1/namespaces/slurm/configmaps/slurm-config-extra"
 SLURM_CONF = "/api/v1/namespaces/slurm/configmaps/slurm-config"
+NEWER = f"{REST[:-1]}5/partitions/"
+FLAGS = ("ROOT_ONLY", "REQ_RESV")
 BACK_SECONDS = 8
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def _older(partition: JsonObject) -> JsonObject:
+    return {name: each for name, each in partition.items() if name != "flags"}
 
 
 class Killed(Exception):
@@ -51,13 +57,13 @@ def of_nodeset(uid: str, revision: str) -> JsonObject:
     return {"uid": uid, "labels": {HASH: revision}, "ownerReferences": [{"name": NODESET}]}
 
 
-def limits(minutes: int = 0, accounts: str = "") -> JsonObject:
+def limits(minutes: int = 0, accounts: str = "", *flags: str) -> JsonObject:
     """The limits of a partition as slurmrestd prints them; without one for no minutes."""
     time, nodes = ({"set": bool(each), "infinite": not each, "number": each} for each in (minutes, 0))
     return {
         "accounts": {"allowed": accounts, "deny": ""}, "groups": {"allowed": ""},
         "qos": {"allowed": "", "deny": "", "assigned": ""}, "nodes": {"allowed_allocation": ""},
-        "maximums": {"nodes": nodes, "time": time},
+        "maximums": {"nodes": nodes, "time": time}, "flags": [*flags],
     }  # fmt: skip
 
 
@@ -95,17 +101,27 @@ class Rolling(SlurmCluster):
     def get(self, path: str, **query: str) -> JsonObject:
         if path == f"{REST}/nodes/":
             return {"nodes": list(self.nodes.values())}
-        if path == f"{REST}/partitions/":
-            return {"partitions": [{"name": name, **each} for name, each in self.limits.items()]}
+        if path == f"{REST}/partitions/" or (path == NEWER and not self.is_slurm_25):
+            found = [{"name": name, **each} for name, each in self.limits.items()]
+            return {"partitions": found if path == NEWER else [_older(each) for each in found]}
         return super().get(path, **query)
 
     def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
-        if path == f"{REST[:-1]}5/partitions/":
+        if path == NEWER:
             if self.is_slurm_25:
                 raise not_found(path)
             [changed] = body["partitions"]
             for part, values in changed.items():
-                if part != "name":
+                if part == "flags":
+                    flags = {*self.limits[changed["name"]][part], *values}
+                    flags -= {
+                        f"{each}{end}"
+                        for each in FLAGS
+                        if f"{each}_CLEAR" in values
+                        for end in ("", "_CLEAR")
+                    }
+                    self.limits[changed["name"]][part] = sorted(flags)
+                elif part != "name":
                     self.limits[changed["name"]][part] |= values
             return {}
         name = path.removeprefix(f"{REST}/node/")
@@ -238,6 +254,23 @@ def test_a_limit_that_somebody_has_set_stays_unless_the_stack_file_has_another_o
     cluster.clock.pause(10)
     assert cluster.limits == {"h100": after}
     assert cluster.objects[CONFIG]["metadata"]["annotations"] == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "set_by_hand", "read"),
+    [("State=UP", ["LLN", *FLAGS], ["LLN"]), ("RootOnly=YES", ["LLN"], ["LLN", "ROOT_ONLY"])],
+    ids=["closed", "opened"],
+)
+def test_a_partition_stays_for_root_or_reservations_alone_or_open_as_somebody_has_set_it(
+    line: str, set_by_hand: list[str], read: list[str]
+) -> None:
+    cluster = with_config(Rolling(*idle(1), image="1"), line)
+    cluster.limits["h100"] = limits(0, "", *set_by_hand)
+    step(cluster, "before-change")
+    cluster.clock.at(cluster.clock.time + 6, lambda: cluster.limits.update(h100=limits(0, "", *read)))
+    step(cluster)
+    cluster.clock.pause(10)
+    assert sorted(cluster.limits["h100"]["flags"]) == sorted(set_by_hand)
 
 
 def test_a_limit_that_slurm_cannot_be_told_is_named() -> None:
