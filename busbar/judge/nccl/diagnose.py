@@ -189,15 +189,14 @@ def _distance(rule: Failure, rules: dict[str, Failure], warned: set[str]) -> flo
     """
     if rule.severity == "fatal":
         return KINDS.index(rule.effective_kind)
-    explained = [_distance(rules[name], rules, warned) for name in rules.keys() & rule.explains]
-    if explained:
-        return min(explained) - 0.1  # right before what follows from it
+    own: float = len(KINDS) + (1 if rule.severity == "degraded" else 2)
     if rule.effective_kind == "echo":
-        return len(KINDS)
-    if rule.name in warned:
+        own = len(KINDS)
+    elif rule.name in warned:
         # a warning behind which NCCL goes on, slower, says less than one behind which it gives up
-        return KINDS.index("echo") - (0.05 if "below-floor" in rule.explains else 0.1)
-    return len(KINDS) + (1 if rule.severity == "degraded" else 2)
+        own = KINDS.index("echo") - (0.05 if "below-floor" in rule.explains else 0.1)
+    explained = [_distance(rules[name], rules, warned) for name in rules.keys() & rule.explains]
+    return min([own, *(distance - 0.1 for distance in explained)])  # right before what follows from it
 
 
 def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:

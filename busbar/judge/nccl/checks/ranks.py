@@ -22,7 +22,10 @@ OF_LISTS = (
 
 def ranks(context: Context) -> Check:
     """Check that ranks 0..n-1 occur once, on the expected hosts, and that all numbers agree with n."""
-    if any(r.has_several_programs for r in context.log.runs):
+    mixed = [run.preamble for run in context.log.runs if run.has_several_programs]
+    if mixed and all(preamble.has_whole_lists for preamble in mixed):
+        return failed("ranks.mixed", "two programs wrote one table, or its size sweep ran more than once")
+    if mixed:
         reason = "several programs wrote this log: MPI was not effective (built without MPI=1?)"
         return failed("ranks.several_programs", reason)
     if not context.judged:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from busbar.judge import LAST_LINE
 from busbar.judge.checks import job_check
 from busbar.judge.nccl.checks.context import Check, Context, failed, passed, result, unknown
 from busbar.judge.nccl.log.patterns import BYTES
@@ -62,11 +61,10 @@ def _without_rows(context: Context) -> Check:
     log, without = context.log, "the log ends after the device list, without a row: the run"
     fatal = next((known for known in log.known_lines if known.rule.severity == "fatal"), None)
     error = fatal.first if fatal else next(iter(log.evidence.test_failures.values()), None)
-    code = log.last_line.removeprefix(LAST_LINE)
-    preamble = log.dangling
-    if preamble is None and (error is not None or (code != log.last_line and code.strip() != "0")):
-        # The head of a table is printed before its first size is measured.
-        preamble = next((run.preamble for run in reversed(log.runs)), None)
+    preamble, run = log.dangling, next(reversed(log.runs), None)
+    # The head of a table is printed before its first size is measured.
+    if run is not None and not (run.closed or run.damaged or run.orphans or run.template_rows):
+        preamble = preamble or run.preamble
     if preamble is None or not preamble.ranks:
         return unknown("source.no_table", "no table of nccl-tests in this log: nothing was measured")
     if error is not None:

@@ -122,6 +122,18 @@ def test_a_bandwidth_that_the_rows_contradict_is_not_blamed_on_the_fabric(gate: 
     assert summary(verdict, 200)[1].startswith(f"cause  {gate}: ")
 
 
+@pytest.mark.parametrize("line", ["0/4 nodes are available: 4 Insufficient cpu.", "mlx5_core 0: Link down"])
+def test_what_ended_before_the_program_started_is_not_noted(line: str) -> None:
+    assert judge([f"[ 8.1] {line}", *Made().lines()], WANT).diagnoses == []
+
+
+def test_a_size_that_one_program_printed_twice_is_not_blamed_on_mpi() -> None:
+    log = Made().lines()
+    row = next(line for line in log if line.lstrip()[:1].isdigit())
+    first = summary(judge([*log[: log.index(row)], row, *log[log.index(row) :]], WANT), 200)[1]
+    assert first.startswith("cause  ranks: two programs wrote")
+
+
 REFUTED = [(each, other, text) for each in rules() for other in each.instead[:1] for text in other.where]
 
 
@@ -295,6 +307,12 @@ def test_cause_and_next_step_follow_from_what_was_printed(log: str, words: str) 
     assert words in f"{first.cause} {first.next}"
 
 
+def test_what_the_kernel_says_of_pcie_is_the_cause_of_a_low_bandwidth_only() -> None:
+    assert judge([LINES["pcie-bandwidth"], *Made().lines()], WANT).passed
+    first = judge([LINES["pcie-bandwidth"], *Made(peak=118.0).lines()], WANT).diagnoses[0]
+    assert (first.name, first.role) == ("pcie-bandwidth", "first-cause")
+
+
 SLOWING = {
     "n1:81:90 [0] transport/nvls.cc:621 NCCL WARN Cuda failure 1 'invalid argument'": "nvls-multicast",
     "vm:30:39 [0] transport/shm.cc:590 NCCL WARN Cuda failure 217 'peer access is not supported between "
@@ -303,6 +321,7 @@ SLOWING = {
     "a:1:9 [0] NCCL INFO NET/IB : No device found.": "no-rdma-device",
     "  Warning  FailedScheduling  41s  default-scheduler  0/4 nodes are available: 4 Insufficient "
     "nvidia.com/gpu.": "log-not-given",
+    "  Warning  Failed  12s (x2 over 30s)  kubelet  Error: ErrImagePull": "log-not-given",
     "  1 job process is considered dead (unreachable via the RAS network)": "ras-reports-fault",
 }
 

@@ -64,6 +64,9 @@ def known(name: str, severity: Severity, line: int = 9) -> KnownLine:
         (gates_of(), "unknown", "source.no_table"),
         (gates_of(dangling=Preamble()), "unknown", "source.no_table"),
         (gates_of(dangling=Preamble(ranks=[RANK])), "fail", "source.ends_after_device_list"),
+        # the head of a table is printed before its first size is measured
+        (gates_of(Run(Preamble(ranks=[RANK]), 20)), "fail", "source.ends_after_device_list"),
+        (gates_of(Run(Preamble(ranks=[RANK]), 20, damaged=1)), "unknown", "source.no_table"),
     ],
 )
 def test_the_log_is_there_from_its_first_line_to_its_last(found: Context, status: str, code: str) -> None:

@@ -282,7 +282,7 @@ def test_a_row_of_one_half_before_the_numbers_of_two_is_damage() -> None:
 @pytest.mark.parametrize("word", ["nThread", "#wrong"])
 def test_arguments_or_headers_that_stand_twice_before_a_table_are_of_two_programs(word: str) -> None:
     log = [line for each in HEALTHY for line in ([each] * 2 if word in each else [each])]
-    assert judge(log, WANT).check("ranks").code == "ranks.several_programs"
+    assert judge(log, WANT).check("ranks").code == "ranks.mixed"
 
 
 def test_a_row_behind_the_summary_is_counted() -> None:
