@@ -47,31 +47,18 @@ class NfsServer(pulumi.ComponentResource):
         super().__init__("busbar:index:NfsServer", name, None, opts)
         self.steps, self.removals = [], []
         self._revoke: Callable[[pulumi.Resource], remote.Command] | None = None
-        if export:
-            on = HostArgs(
-                login=login,
-                host=export.host,
-                owner=names.on_host(name, export.host.name),
-                install_id=install_id,
-                fronts=fronts,
-                environment=environment or {},
-            )
-            more = {"FOLDER_MODE": folder_mode} if folder_mode else {}
-            self._install(on, export, workers, more, {"FORMER": "stay"} if former_stay else {})
         self.register_outputs({"folder": export.folder if export else ""})
-
-    def revoke(self, after: pulumi.Resource) -> list[remote.Command]:
-        """Register the Command that ends the export to former workers; none without an export."""
-        return [self._revoke(after)] if self._revoke else []
-
-    def _install(
-        self,
-        on: HostArgs,
-        export: nfs.Export,
-        workers: Sequence[Host],
-        more: Mapping[str, str],
-        first: Mapping[str, str],
-    ) -> None:
+        if not export:
+            return
+        host, more = export.host, {"FOLDER_MODE": folder_mode} if folder_mode else {}
+        on = HostArgs(
+            login=login,
+            host=host,
+            owner=names.on_host(name, host.name),
+            install_id=install_id,
+            fronts=fronts,
+            environment=environment or {},
+        )
         values = {
             "FOLDER": export.folder,
             "SQUASH": export.config.squash,
@@ -80,14 +67,17 @@ class NfsServer(pulumi.ComponentResource):
         }
         payload = {"exports": nfs.exports(export, workers), "nfs_conf": nfs.CONFIG}
 
-        def step(name: str, given: Mapping[str, str], *after: pulumi.Resource) -> remote.Command:
-            given = {"NODE_NAME": export.host.name, **values, **given}
+        def step(resource: str, given: Mapping[str, str], *after: pulumi.Resource) -> remote.Command:
+            given = {"NODE_NAME": host.name, **values, **given}
             opts = pulumi.ResourceOptions(parent=self, depends_on=after)
-            return create_host_command(name, on, SCRIPT, DEADLINE_SECONDS, given, opts, payload=payload)
+            return create_host_command(resource, on, SCRIPT, DEADLINE_SECONDS, given, opts, payload=payload)
 
         own = pulumi.ResourceOptions(parent=self)
         removal = create_host_removal(on, SCRIPT, DEADLINE_SECONDS, values, own)
-        installed = step(on.owner, first, removal)
+        installed = step(on.owner, {"FORMER": "stay"} if former_stay else {}, removal)
         self.removals, self.steps = [removal], [installed]
-        component, host = names.component_of(on.owner), export.host.name
-        self._revoke = partial(step, names.on_host(f"{component}-exports", host), {}, installed)
+        self._revoke = partial(step, names.on_host(f"{name}-exports", host.name), {}, installed)
+
+    def revoke(self, after: pulumi.Resource) -> list[remote.Command]:
+        """Register the Command that ends the export to former workers; none without an export."""
+        return [self._revoke(after)] if self._revoke else []

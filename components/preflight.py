@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 from pulumi_command import local
 
-from busbar.components.engine.hosts import target, with_login
+from busbar.components.engine.hosts import target, with_id, with_login
 from busbar.components.engine.local_command import create_hosts_command
 from busbar.components.engine.stack import StackConfig
 from busbar.hosts import k3s, proxy
@@ -39,9 +39,7 @@ class Preflight(pulumi.ComponentResource):
     ) -> None:
         super().__init__("busbar:index:Preflight", name, None, opts)
         spec = spec_of(config.cluster, project=config.project).data()
-        stdin: pulumi.Output[str] = pulumi.Output.from_input(install_id).apply(
-            lambda known: with_login({**spec, "install_id": known}, config.login)
-        )
+        stdin = with_id(spec, config.login, install_id)
         own = pulumi.ResourceOptions(parent=self)
         # Hosts that passed with the same spec are not checked again.
         checked = create_hosts_command(f"{name}-hosts", "preflight", stdin, own, with_previous_result=True)

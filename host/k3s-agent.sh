@@ -102,12 +102,12 @@ running_jobs() {
 
 # needs_drain: without an answer on the version of the kubelet the worker is drained.
 needs_drain() {
-  [[ $DRAIN == always || ($DRAIN == upgrade && $(node_value '{.status.nodeInfo.kubeletVersion}') != "$VERSION") ]]
+  [[ $DRAIN == always || ($DRAIN == upgrade && $(node_field "$NODE_NAME" '{.status.nodeInfo.kubeletVersion}' || true) != "$VERSION") ]]
 }
 
 # is_drained: whether this update has drained the worker (busbar/kube/drain.py).
 is_drained() {
-  [[ -n $(node_value '{.metadata.annotations.busbar/cordoned}') ]]
+  [[ -n $(node_field "$NODE_NAME" '{.metadata.annotations.busbar/cordoned}' || true) ]]
 }
 
 # ask_for_drain: the program that runs this script drains the worker then, and runs it again (components/engine/node_steps.py).
@@ -118,11 +118,6 @@ ask_for_drain() {
   note "the agent has to restart, and its pods have to leave before: draining the worker"
   echo '{"not_drained": true}' >&2
   exit 1
-}
-
-# node_value JSONPATH: of this host's Node; empty without an answer.
-node_value() {
-  api 30 get node "$NODE_NAME" -o "jsonpath=$1" || true
 }
 
 # pause_after_restart: the next agents restart when this Node has been Ready for PAUSE_SECONDS.

@@ -370,16 +370,14 @@ k3s_auth_failures() {
 # k3s_die_if_refused: K3s retries indefinitely, or crashes, where another machine has this host's name
 # (pkg/agent/config/config.go and pkg/etcd/etcd.go in k3s-io/k3s).
 k3s_die_if_refused() {
-  case $(k3s_log 200) in
-    *"Node password rejected"*)
-      die "the cluster refuses this machine: a Node $NODE_NAME exists that another machine joined as (node password)" \
-        "if that machine is gone: busbar up STACK --converge $NODE_NAME, or k3s kubectl delete node $NODE_NAME on a server and retry. Otherwise rename this host"
-      ;;
-    *"duplicate node name found"*)
-      die "etcd refuses this machine: it has a member $NODE_NAME of another machine (duplicate node name)" \
-        "if that machine is gone: busbar up STACK --converge $NODE_NAME, or k3s kubectl delete node $NODE_NAME on another server and retry. Otherwise rename this host"
-      ;;
-  esac
+  local log why=""
+  log=$(k3s_log 200)
+  [[ $log != *"Node password rejected"* ]] ||
+    why="the cluster refuses this machine: a Node $NODE_NAME exists that another machine joined as (node password)"
+  [[ $log != *"duplicate node name found"* ]] ||
+    why="etcd refuses this machine: it has a member $NODE_NAME of another machine (duplicate node name)"
+  [[ -z $why ]] || die "$why" \
+    "if that machine is gone: busbar up STACK --converge $NODE_NAME, or k3s kubectl delete node $NODE_NAME on another server and retry. Otherwise rename this host"
 }
 
 # k3s_die_of_etcd: why a server does not start with what is in etcd, or join (pkg/cluster/bootstrap.go in k3s-io/k3s).

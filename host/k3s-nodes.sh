@@ -69,10 +69,14 @@ prepare_cluster() {
         "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   fi
   systemctl is-active --quiet k3s || return 0
-  nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
+  nodes=$(cluster_nodes) || die_without_api
   remove_lost_servers "$nodes"
   replace_nodes "$nodes"
   [[ ${AFTER:-} != true ]] || note_hosts
+}
+
+die_without_api() {
+  die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
 }
 
 # note_hosts: the names of the configured servers.
@@ -132,17 +136,17 @@ remove_node() {
 }
 
 remove_gone() {
-  local names node no_api="the Kubernetes API on this server is not responding" cluster=true
+  local names node cluster=true
   if ! systemctl is-active --quiet k3s || is_torn_down; then
     cluster=false
   else
-    names=$(configured_servers) || die "$no_api" "see: systemctl status k3s"
+    names=$(configured_servers) || die_without_api
     if [[ -z $names ]]; then
       note "the cluster has no list of its configured servers (ConfigMap kube-system/$CONFIGURED); Node $NODE_NAME stays"
     elif grep -xF "$NODE_NAME" <<<"$names" >/dev/null; then
       note "the configuration contains server $NODE_NAME; its Node stays"
     else
-      node=$(node_field "$NODE_NAME" '{.metadata.name}') || die "$no_api" "see: systemctl status k3s"
+      node=$(node_field "$NODE_NAME" '{.metadata.name}') || die_without_api
       [[ -z $node ]] || remove_node "$NODE_NAME"
     fi
   fi

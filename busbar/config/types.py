@@ -216,16 +216,14 @@ def _ip(value: str) -> str:
 
 def _cidr(value: str) -> str:
     try:
-        return str(ipaddress.ip_network(value))
-    except ValueError:
-        pass
-    try:
         network = ipaddress.ip_network(value, strict=False)
     except ValueError:
         if "," in value:
             raise invalid("is more than one network: dual stack is not supported; give one") from None
         raise invalid("is not a network in CIDR form, such as 10.42.0.0/16") from None
-    raise invalid(f"has host bits set; did you mean {network}?")
+    if ipaddress.ip_interface(value).ip != network.network_address:
+        raise invalid(f"has host bits set; did you mean {network}?")
+    return str(network)
 
 
 def _host_key(value: str) -> str:

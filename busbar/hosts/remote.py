@@ -33,10 +33,6 @@ _REPAIR = "log in as busbar does, and repair what this prints"
 Say = Callable[[str], None]
 
 
-def _silent(text: str) -> None:
-    """Print nothing."""
-
-
 Result = TypeVar("Result")
 
 
@@ -205,7 +201,7 @@ class Hosts:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, login: Login, say: Say = _silent) -> AsyncIterator[Hosts]:
+    async def open(cls, login: Login, say: Say = lambda text: None) -> AsyncIterator[Hosts]:
         """Log in to the bastion, if any. Raises ValueError (unusable key) and ScriptError (bastion)."""
         ssh.check_agent(login)
         keys = ssh.load_keys(login)

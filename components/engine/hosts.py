@@ -114,6 +114,12 @@ def with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:
     return login.spec.apply(lambda known: json.dumps({**spec, "login": known}, sort_keys=True))
 
 
+def with_id(spec: Mapping[str, Any], login: SshLogin, install_id: pulumi.Input[str]) -> pulumi.Output[str]:
+    """As `with_login`, with the id of the cluster."""
+    of_cluster: pulumi.Output[str] = pulumi.Output.from_input(install_id)
+    return of_cluster.apply(lambda known: with_login({**spec, "install_id": known}, login))
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostArgs:
     """A host, and the resource that installs it.
@@ -214,10 +220,8 @@ def create_teardown(
     If `destroy` is interrupted, the next update makes this resource again, which revokes that.
     """
     spec = {"servers": [target(server) for server in servers]}
-    stdin: pulumi.Output[str] = pulumi.Output.from_input(install_id).apply(
-        lambda known: with_login({**spec, "install_id": known}, login)
-    )
-    return _create_removal(name, "cluster", stdin, opts, create=busbar_command("remove", "keep"))
+    kept = busbar_command("remove", "keep")
+    return _create_removal(name, "cluster", with_id(spec, login, install_id), opts, create=kept)
 
 
 def stack_folder() -> str:

@@ -118,7 +118,7 @@ def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
         # Such as after a change of the key in the update that takes out the host.
         (
             {"login": STRANGER},
-            r"refuses the SSH key.*list it again.*state delete .*` of busbar-worker-removal@w-1",
+            r"refuses the SSH key.*list it again.*state delete .*` of .*-removal@w-1",
         ),
         (CLOSED, "refuses the connection"),
         (broken("w-1: something is mounted. Fix: x"), "w-1: k3s-agent failed: something is mounted"),
