@@ -27,13 +27,17 @@ unwanted_users() {
 
 # create_user NAME UID: its home is made where there is none yet: on a shared file system the first host makes it.
 create_user() {
-  local folder=$HOME_PATH/$1
+  local folder=$HOME_PATH/$1 home
+  home=$(getent passwd "$1" | cut -d: -f6 || true)
   if ! id -u "$1" >/dev/null 2>&1; then
     printf '%s\n' "$1" >>"$STATE_DIR/users.created"
     useradd -u "$2" -U -M -d "$folder" -s /bin/bash "$1" >&2 || {
       forget_user "$1"
       die "user $1 cannot be created" "useradd says why above; then retry"
     }
+  elif [[ $home != "$folder" ]] && grep -qxF "$1" "$STATE_DIR/users.created" 2>/dev/null; then
+    # It was made below another HOME_PATH: its files, and what runs, are in the former one.
+    note "user $1 has its home at $home, not below $HOME_PATH; when its files are there and nothing of it runs, on each host: usermod -d $folder $1"
   fi
   [[ -d $folder ]] || install -d -m 0700 -o "$1" -g "$2" "$folder" 2>/dev/null || [[ -d $folder ]] ||
     die "$folder cannot be made" "make it on the host that has this file system: install -d -m 0700 -o $2 -g $2 $folder"

@@ -6,7 +6,8 @@ has_user() {
 }
 
 more-id() { if [[ ${2:-root} == root ]]; then echo 0; else has_user "$2"; fi; }
-more-useradd() { record useradd "$@" && echo "${*: -1}" >>"$STATE/users"; }
+more-useradd() { record useradd "$@" && echo "${*: -1}" >>"$STATE/users" && echo "${*: -1}:x:$2:$2::$6:$8" >>"$STATE/passwd"; }
+more-getent() { if [[ $1 == passwd ]]; then grep "^$2:" "$STATE/passwd"; else real getent "$@"; fi; }
 more-userdel() { record userdel "$@" && real sed -i "/^$1\$/d" "$STATE/users"; }
 more-runuser() { record "runuser $2: ${*: -1}" && HOME=$ROOT/run/home/$2 "${@:4}"; }
 

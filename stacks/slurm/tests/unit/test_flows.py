@@ -520,6 +520,22 @@ def test_a_user_has_a_home_and_keys_that_others_cannot_read_and_each_key_once(ho
     assert "userdel ada" in host.steps
 
 
+def test_a_user_whose_home_is_not_where_homes_are_now_is_named_unless_others_have_made_it(host: Host) -> None:
+    host.state("users", "eve\n")
+    host.state("passwd", f"eve:x:5003:5003::{host.root}/srv/eve:/bin/bash\n")
+    users = "user ada 5001\nuser eve 5003\n"
+    joins(host, users=users)
+    assert not [line for line in host.said if "home" in line]
+    text = (host.root / "state/passwd").read_text()
+    host.state("passwd", text.replace("/run/home/ada", "/home/ada"))
+    joins(host, users=users)
+    [said] = [line for line in host.said if "home" in line]
+    assert said == (
+        f"user ada has its home at {host.root}/home/ada, not below {host.root}/run/home; when its files are "
+        f"there and nothing of it runs, on each host: usermod -d {host.root}/run/home/ada ada"
+    )
+
+
 def test_only_users_that_busbar_has_created_are_deleted(host: Host) -> None:
     host.state("users", "bob\n")
     host.state("more.sh", PROGRAMS.replace("more-useradd() {", "more-useradd() { return 1;"))
