@@ -43,6 +43,10 @@ LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs")
 PACKAGE_IDS = "64030:64030"
 
 
+# No host is asked again for these.
+_OF_NO_HOST = ("controller", "cancel_jobs")
+
+
 class Spec(core.Spec):
     """The stdin of `busbar slurm preflight`: hosts and hardware as for the core, and values for Slurm."""
 
@@ -60,6 +64,8 @@ class Spec(core.Spec):
     create_users: bool
     programs: tuple[str, ...]
     """The programs of nccl-tests that compute hosts must have."""
+    cancel_jobs: bool = False
+    """Whether a controller without the state may end all jobs."""
 
     def role_of(self, host: Host) -> str:
         front = "controller" if host.name == self.controller else "login"
@@ -67,7 +73,7 @@ class Spec(core.Spec):
 
     def fingerprint(self, host: Host) -> str:
         own = [
-            self.model_dump(include={*Spec.model_fields} - {*core.Spec.model_fields, "controller"}),
+            self.model_dump(include={*Spec.model_fields} - {*core.Spec.model_fields, *_OF_NO_HOST}),
             [scripts.part(SURVEY), host.name == self.controller, self.nfs and self.nfs.address],
         ]
         return digest({"core": super().fingerprint(host), "own": own})[:12]
@@ -131,6 +137,7 @@ def spec_of(slurm: Slurm, login: Login | None = None) -> Spec:
         home_shared=slurm.home.shared,
         users={name: user.uid for name, user in slurm.users.accounts.items()},
         create_users=slurm.users.create,
+        cancel_jobs=slurm.removal.cancel_jobs,
         programs=tuple(f"{each}_perf" for each in slurm.validation.collectives) if on_host else (),
     )
 
@@ -147,10 +154,13 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
     """Query every host whose requirements have changed since `previous`, in parallel; nothing is changed.
 
     A compute host that passed before, or of a cluster that `is_installed`, and is not responding now is a
-    warning. For another controller than before every host is queried. Raises ValueError if the SSH key or
-    the ssh-agent cannot be used.
+    warning. With a controller that must be queried, which may be another machine, every host is. Raises
+    ValueError if the SSH key or the ssh-agent cannot be used.
     """
-    moves = bool(previous) and spec.controller not in previous
+    known = {name: each.fingerprint for name, each in previous.items()}
+    moves = bool(previous) and known.get(spec.controller) != next(
+        spec.fingerprint(host) for host in spec.hosts if host.name == spec.controller
+    )
     records = {
         host.name: previous[host.name]
         for host in spec.hosts
@@ -304,19 +314,21 @@ def _name(spec: Spec, host: Host, report: Report) -> Iterator[Finding]:
 def _other_controller(spec: Spec, reports: Mapping[str, Report], before: Sequence[str]) -> Iterator[Finding]:
     """Refuse a controller without the state of the cluster that other hosts are in: all jobs would be lost.
 
-    One that has only another name has its state.
+    One that has only another name has its state; another machine may have its name.
     """
     new, names = reports.get(spec.controller), {host.name for host in spec.hosts}
     installed = [name for name, each in reports.items() if str(each.also["role"]).startswith("Slurm")]
-    if new and not new.also["cluster"] and installed:
-        former = listed([name for name in before if name not in names]) or "the former controller"
+    if new and not new.also["cluster"] and installed and not spec.cancel_jobs:
+        former = listed([name for name in before if name not in names])
         what = (
-            f"cannot become the controller: the state of slurmctld, with all jobs, is on {former}, and "
-            f"{listed(installed)} would leave it"
+            f"cannot become the controller: the state of slurmctld, with all jobs, is on "
+            f"{former or 'its former machine'}, and {listed(installed)} would leave it"
         )
         fix = Fix(
-            f"write back {former}; or stop slurmctld there and copy /var/lib/slurm/slurmctld to this host, "
-            "with owners as numbers (with accounting also slurmdbd and mariadb, and /var/lib/mysql)",
+            f"write back {former or 'its former address'}; or stop slurmctld there and copy "
+            "/var/lib/slurm/slurmctld to this host, with owners as numbers (with accounting also slurmdbd "
+            "and mariadb, and /var/lib/mysql); where that machine is lost, and all jobs with it, "
+            "removal.cancel_jobs: true",
             ("up", STACK),
             when="; then",
         )

@@ -259,23 +259,30 @@ def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_ot
 
 
 @pytest.mark.parametrize(
-    ("state", "role", "is_refused"),
+    ("name", "state", "role", "cancels", "is_refused"),
     [
-        ("", "Slurm slurmd host", True),
+        ("ctl-2", "", "Slurm slurmd host", False, True),
         # It has another name now, or has got a copy of the state.
-        ("site", "Slurm slurmd host", False),
+        ("ctl-2", "site", "Slurm slurmd host", False, False),
         # The first update has failed.
-        ("", "", False),
+        ("ctl-2", "", "", False, False),
+        # Another machine under the name of the former one, which may be lost.
+        ("ctl", "", "Slurm slurmd host", False, True),
+        ("ctl", "", "Slurm slurmd host", True, False),
+        ("ctl", "site", "Slurm slurmd host", False, False),
     ],
 )
 def test_a_controller_without_the_state_is_refused(
-    survey: Any, state: str, role: str, is_refused: bool
+    survey: Any, name: str, state: str, role: str, cancels: bool, is_refused: bool
 ) -> None:
-    moved = spec(slurm(hosts={**configured()["hosts"], "controller": machine("ctl-2", 3)}))
-    also = {"ctl-2": {"cluster": state}, "gpu-1": {"role": role}, "gpu-2": {"role": role}}
+    hosts = {**configured()["hosts"], "controller": machine(name, 3)}
+    moved = spec(slurm(hosts=hosts, removal={"cancel_jobs": cancels}))
+    also = {name: {"cluster": state}, "gpu-1": {"role": role}, "gpu-2": {"role": role}}
     outcome = survey(moved, survey(spec(), {}).records, also=also)
-    assert [each.host for each in outcome.errors] == (["ctl-2"] if is_refused else [])
-    assert all("write back ctl" in str(each.fix) for each in outcome.errors)
+    assert [each.host for each in outcome.errors] == ([name] if is_refused else [])
+    back = "write back ctl" if name == "ctl-2" else "write back its former address"
+    assert all(str(each.fix).startswith(back) for each in outcome.errors)
+    assert all("removal.cancel_jobs: true" in str(each.fix) for each in outcome.errors)
 
 
 def test_equal_hosts_have_equal_facts_whatever_they_are_called_and_however_much_memory_is_free() -> None:
