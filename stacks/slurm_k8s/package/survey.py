@@ -50,7 +50,7 @@ def obstacles(api: Api, spec: SurveySpec) -> Iterator[Finding]:
     """Find what is in the way on the cluster. Raises ApiError."""
     if foreign := not_of_release(crds_of(api, GROUP), CRDS_RELEASE):
         what = f"it has CRDs of {GROUP} that busbar did not install: {listed(foreign)}"
-        fix = "first remove the other slurm-operator, its Slurm clusters and CRDs"
+        fix = "leave this stack out; or first remove that Slurm with its jobs, its operator and its CRDs"
         yield Finding((CLUSTER,), what, fix)
     # The pods of Slurm, which need all GPUs of a node, would stay pending.
     held = held_by([pod for pod in active_pods(api) if pod["metadata"]["namespace"] != spec.namespace])
