@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pytest
+
 from busbar.kube.client import ApiError, JsonObject
 
 
@@ -36,6 +38,8 @@ class Cluster:
     `objects` maps a path to an object or, for a collection, to a list. `failures` are raised, one a call,
     before anything is answered. `logs` is a list of callables, one a connection to a log.
     """
+
+    server = "https://10.0.0.1:6443"
 
     def __init__(self, objects: dict[str, Any] | None = None) -> None:
         self.objects: dict[str, Any] = objects or {}
@@ -92,6 +96,12 @@ class Cluster:
         if not self.logs:
             raise ApiError(f"GET {path}", 400, "container is waiting to start")
         return self.logs.pop(0)(query)
+
+
+def connected(monkeypatch: pytest.MonkeyPatch, api: Cluster) -> None:
+    """Commands work on this cluster, and time only passes while they wait."""
+    monkeypatch.setattr("busbar.kube.client.connect", lambda *_: api)
+    monkeypatch.setattr("busbar.kube.wait.SystemClock", Clock)
 
 
 def not_found(path: str) -> ApiError:

@@ -9,11 +9,10 @@ import pytest
 from busbar.collect.jobwatch import JobWatch, is_worker
 from busbar.exits import NoVerdict
 from busbar.judge.collector import JobNeverStarted
-from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import Deadline
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock, Cluster, container, node, pod
+from tests.support.kube_cluster import Clock, Cluster, connected, container, node, pod
 from tests.support.rolled_out import NODE_LEASES as LEASES
 from tests.support.rolled_out import TOOLKIT, operand, renewed
 from tests.unit.collect import launcher_log
@@ -191,9 +190,7 @@ def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_
 
 def collected(api: Operator, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`busbar nccl collect`, as an update runs it."""
-    api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
-    monkeypatch.setattr(wait, "SystemClock", Clock)
+    connected(monkeypatch, api)
     request = {"namespace": "ns", "job": "nccl", "folder": str(folder), "deadline_seconds": 600}
     return busbar("nccl", "collect", stdin=json.dumps({**request, "expectation": launcher_log.EXPECTED}))
 

@@ -15,7 +15,7 @@ from busbar.kube import wait
 from busbar.kube.client import ApiError, RestApi
 from busbar.outputs.contract import summarize
 from tests.support import cli
-from tests.support.kube_cluster import Clock, Cluster, node, unreachable
+from tests.support.kube_cluster import Clock, Cluster, connected, node, unreachable
 from tests.support.prepared_api import dropped, running, status
 from tests.support.verdicts import failing, unknown
 from tests.unit.kube.node_cluster import Nodes, pod
@@ -30,9 +30,7 @@ QUESTION = {"resource": "nvidia.com/gpu", "nodes": {"w1": 8}, "deadline_seconds"
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """The command finds this cluster, and time that only passes while it waits."""
     api = Cluster({"/api/v1/nodes": [node("w1", nvidia_com__gpu="8")]})
-    api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
-    monkeypatch.setattr(wait, "SystemClock", Clock)
+    connected(monkeypatch, api)
     return api
 
 
@@ -178,7 +176,6 @@ def test_a_pull_that_the_api_does_not_take_fails_no_update_and_says_what_is_miss
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     """The command finds these; removing them sets a handler of SIGTERM, which ends with the test."""
     api = Nodes(*(kube_node(name, name) for name in ("w-1", "w-2")))
-    api.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.kube.client.connect", lambda: api)
     monkeypatch.setattr(wait, "SystemClock", lambda: api.clock)
     former = signal.signal(signal.SIGTERM, signal.SIG_IGN)

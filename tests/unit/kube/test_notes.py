@@ -35,14 +35,6 @@ def test_a_note_says_why_by_whom_since_when_and_that_it_came_with_a_cordon(clust
 
 
 @pytest.mark.parametrize("key", ALL)
-def test_a_cordon_comes_and_goes_with_its_note(cluster: Nodes, key: str) -> None:
-    out(cluster, key)
-    assert cluster.seen().unschedulable and not cluster.seen().cordoned_by_others
-    assert put_back(cluster, "w-1", key)
-    assert not cluster.seen().unschedulable and not cluster.seen().notes
-
-
-@pytest.mark.parametrize("key", ALL)
 def test_a_cordon_that_an_admin_has_set_before_ours_outlives_it(cluster: Nodes, key: str) -> None:
     by_kubectl(cluster, unschedulable=True)
     out(cluster, key)

@@ -371,7 +371,7 @@ def test_a_foreign_cluster_is_accepted_without_hosts(
 
 
 def test_with_a_list_of_hosts_their_logins_are_used(gpus: Gpus, tmp_path: Path) -> None:
-    gpus.server = "https://k8s.example.com:6443"  # type: ignore[attr-defined]
+    gpus.server = "https://k8s.example.com:6443"
     key = made.site_of()[0].hosts.workers[0].host_key
     listed = [
         {"name": name, "role": "worker", "address": f"192.0.2.{number}", "host_key": key}

@@ -22,7 +22,7 @@ STORED = "/api/v1/namespaces/busbar-watch/configmaps/busbar-metrics"
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Served:
     made = Served({NODES: [], CRDS: [], "/api/v1/namespaces/nccl/configmaps": []})
-    made.server = "https://api"  # type: ignore[attr-defined]
+    made.server = "https://api"
     monkeypatch.setattr("busbar.kube.client.connect", lambda: made)
     monkeypatch.setattr(
         "busbar.kube.client.RestApi", lambda kubeconfig: made if kubeconfig == KUBECONFIG else None

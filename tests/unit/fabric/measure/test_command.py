@@ -9,9 +9,8 @@ import yaml
 
 from busbar.fabric.measure import Request, plan, read_facts
 from busbar.fabric.measure.run import UNTIL, latest_end
-from busbar.kube import wait
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock
+from tests.support.kube_cluster import connected
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 
@@ -20,9 +19,7 @@ from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
     """The commands find this cluster, and time that only passes while they wait."""
     made = Foreign(*(gpu_node(name, gpus=1, product="") for name in ("gpu-1", "gpu-2")))
-    made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.client.connect", lambda *_: made)
-    monkeypatch.setattr(wait, "SystemClock", Clock)
+    connected(monkeypatch, made)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     Path("settings.yaml").write_text(yaml.safe_dump(SETTINGS))

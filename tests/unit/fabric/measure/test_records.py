@@ -12,13 +12,12 @@ from busbar.collect.spec import CollectSpec, collect_spec, settings_of
 from busbar.fabric.measure import measure, plan_pool, read_facts
 from busbar.fabric.measure.history import append, entries, read_cluster, read_folder
 from busbar.hosts.inventory import Inventory
-from busbar.kube import wait
 from busbar.kube.client import JsonObject
 from busbar.manifests import mpijob, nccljob
 from busbar.manifests.nccljob import TopologyFile
 from busbar.outputs.contract import PoolResult
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock
+from tests.support.kube_cluster import Clock, connected
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node
 from tests.unit.fabric.measure.test_stack import inventory
 
@@ -54,9 +53,7 @@ def collected(cluster: Foreign, manifest: JsonObject, spec: CollectSpec) -> Coll
 
 
 def test_what_an_update_measures_is_recorded(cluster: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
-    monkeypatch.setattr("busbar.kube.client.connect", lambda *_: cluster)
-    monkeypatch.setattr(wait, "SystemClock", Clock)
+    connected(monkeypatch, cluster)
     manifest, spec = job_of(stack())
     cluster.create(JOBS, manifest)
     told: list[int] = []

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from busbar.kube import wait
 from tests.support.cli import busbar
-from tests.support.kube_cluster import Clock
+from tests.support.kube_cluster import connected
 from tests.unit.fabric.measure.authorized import Authorized, Right, rights_of
 from tests.unit.fabric.measure.foreign import SETTINGS, gpu_node
 
@@ -32,14 +31,13 @@ Command = Callable[..., Any]
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
     """A command of `busbar nccl` on a cluster; time only passes while it waits."""
-    monkeypatch.setattr(wait, "SystemClock", Clock)
     monkeypatch.chdir(tmp_path)
     Path("h100.xml").write_text("<system/>")
     Path("settings.yaml").write_text(yaml.safe_dump(SETTINGS))
     Path("topology.yaml").write_text(yaml.safe_dump({**SETTINGS, "topology_file": "h100.xml"}))
 
     def typed(cluster: Authorized, *words: str) -> Any:
-        monkeypatch.setattr("busbar.kube.client.connect", lambda *_: cluster)
+        connected(monkeypatch, cluster)
         return busbar("nccl", *words)
 
     return typed
@@ -47,7 +45,6 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
 
 def cluster_with(rights: Iterable[Right]) -> Authorized:
     made = Authorized(rights, *(gpu_node(name, gpus=1, product="") for name in ("gpu-1", "gpu-2")))
-    made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     made.add("/api/v1/namespaces/bench", {"metadata": {"name": "bench"}})
     return made
 

@@ -37,7 +37,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
         yaml.safe_dump({"config": {"busbar:cluster": found}}, sort_keys=False)
     )
     made = Foreign(*(gpu_node(f"gpu-{number}", gpus=1) for number in (1, 2, 3, 4)))
-    made.server = "https://10.0.0.1:6443"  # type: ignore[attr-defined]
     monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", lambda file: "kubeconfig")
     monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: made)
     monkeypatch.setattr(wait, "SystemClock", Clock)
