@@ -12,6 +12,7 @@ import pytest
 from busbar.config import load
 from busbar.outputs import ClusterOutputs, build_outputs
 from busbar.outputs.contract import summarize
+from tests.support.bash import programs
 from tests.support.clusters import site
 from tests.support.verdicts import failing, passing
 
@@ -69,12 +70,8 @@ def test_only_a_stack_with_a_provider_of_the_cluster_uses_it(rules: ModuleType) 
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """A program on PATH, as a shell script."""
 
-    def make(name: str, script: str) -> None:
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return make
+    return lambda name, script: programs(tmp_path, {name: script})
 
 
 def test_outputs_that_cannot_be_read_say_why(rules: ModuleType, program: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from busbar.cli.docs import pages
 from busbar.cli.main import build
 from busbar.cli.stackfile import SecretError, open_file, read_output
 from busbar.finding import STACK, Fix, with_fix
+from tests.support.bash import programs
 
 ROOT = Path(__file__).resolve().parents[3]
 APP: Any = build()
@@ -174,9 +175,7 @@ def test_the_fix_of_another_stack_of_the_same_name_has_its_folder(tmp_path: Path
         (tmp_path / folder).mkdir()
         for file in ("Pulumi.yaml", "Pulumi.prod.yaml"):
             (tmp_path / folder / file).write_text(f"name: {project}")
-    program = tmp_path / "pulumi"
-    program.write_text("#!/bin/sh\necho current stack does not have output property >&2; exit 1\n")
-    program.chmod(0o755)
+    programs(tmp_path, {"pulumi": "echo current stack does not have output property >&2; exit 1"})
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path / "site")
     open_file("prod", Path("watch"))

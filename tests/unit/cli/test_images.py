@@ -4,16 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.support.cli import busbar
-from tests.support.clusters import all_operators, site
+from tests.support.clusters import all_operators, site, stack_file
 
 
 def run(folder: Path, *words: str, **sections: Any) -> Any:
-    file = folder / "Pulumi.mine.yaml"
-    file.write_text(yaml.safe_dump({"config": {"busbar:cluster": site(**sections)}}))
-    return busbar("images", str(file), *words)
+    return busbar("images", str(stack_file(folder, site(**sections), "mine")), *words)
 
 
 def test_a_complete_list_is_lines_of_kind_name_and_where_that_was_run(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from busbar.cli.before import _problem
 from busbar.config import ConfigError
 from busbar.hosts import host_keys
 from tests.support.cli import busbar
-from tests.support.clusters import host, host_key, site
+from tests.support.clusters import host, host_key, site, stack_file
 from tests.support.ssh_hosts import CLIENT, CLOSED_PORT, HOST, at, machine, public
 from tests.unit.hosts.test_ssh import Jump
 
@@ -41,8 +41,7 @@ class Site:
             each.update(address=f"127.0.0.{number}", port=port, host_key=pinned)
             if pinned is None:
                 del each["host_key"]
-        file = self.folder / "Pulumi.mine.yaml"
-        file.write_text(yaml.safe_dump({"config": {"busbar:cluster": data}}))
+        file = stack_file(self.folder, data, "mine")
         shown, found = busbar("hosts", "keys", str(file)), busbar("hosts", "keys", str(file), "--json")
         rows = json.loads(found.stdout)["hosts"] if found.stdout else []
         assert found.exit_code == shown.exit_code

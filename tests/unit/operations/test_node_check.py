@@ -26,7 +26,7 @@ from busbar.operations.verify import (
 from busbar.preflight.spec import Spec, spec_of
 from busbar.preflight.survey import Outcome
 from tests.support.cli import busbar
-from tests.support.clusters import site, stack_file
+from tests.support.clusters import refusing, site, stack_file
 from tests.support.reports import HEALTHY, hca, report
 from tests.support.ssh_hosts import HOST, login, machine, public
 
@@ -50,9 +50,7 @@ def workers(state: ClusterState | None, **changes: Any) -> Workers:
         return state
 
     async def scenario() -> Workers:
-        content = site(servers=1, workers={"h100": 1})
-        for number, role in enumerate(("load_balancers", "servers")):
-            content["hosts"][role][0].update(address=f"127.0.0.{number + 2}", port=1)
+        content = refusing(site(servers=1, workers={"h100": 1}))
         async with machine(answer) as port:
             content["hosts"]["workers"][0].update(
                 address="127.0.0.1", port=port, host_key=public(HOST), user="root"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-import yaml
 
 from busbar.cli.k3s import spec_of_stack
 from busbar.cli.stackfile import SecretError, kubeconfig_of, load_stack, login_of
@@ -16,8 +15,9 @@ from busbar.finding import Finding
 from busbar.preflight.facts import HostRecord, pack, with_warnings
 from busbar.preflight.spec import Spec
 from busbar.preflight.survey import Outcome
+from tests.support.bash import programs
 from tests.support.cli import busbar
-from tests.support.clusters import site
+from tests.support.clusters import refusing, site, stack_file
 from tests.unit.preflight.samples import a_host, spec
 
 
@@ -80,17 +80,10 @@ def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: p
 
 def stack_with_secret_key(folder: Path, monkeypatch: pytest.MonkeyPatch, pulumi: str) -> None:
     """A stack whose only host key login is a secret, and a `pulumi` on PATH that runs `pulumi`."""
-    data = site(ssh={}, workers={"h100": 1}, servers=1)
-    hosts = [host for group in ("load_balancers", "servers", "workers") for host in data["hosts"][group]]
-    for number, host in enumerate(hosts, 1):
-        host |= {"address": f"127.0.0.{number}", "port": 1}  # refuses at once
-    config = {"busbar:cluster": data, "busbar:sshPrivateKey": {"secure": "v1:abc"}}
-    (folder / "Pulumi.prod.yaml").write_text(yaml.safe_dump({"config": config}))
-    program = folder / "bin" / "pulumi"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/bash\n{pulumi}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    cluster = refusing(site(ssh={}, workers={"h100": 1}, servers=1))
+    stack_file(folder, cluster, sshPrivateKey={"secure": "v1:abc"})
+    programs(folder / "bin", {"pulumi": pulumi})
+    monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
     monkeypatch.chdir(folder)
 
 
@@ -106,8 +99,7 @@ def test_a_passphrase_has_no_line_break_at_its_end_and_is_not_read_with_an_agent
 ) -> None:
     stack_with_secret_key(tmp_path, monkeypatch, 'echo "value of $3"')
     file = tmp_path / "Pulumi.prod.yaml"
-    password = "  busbar:sshPrivateKeyPassword: {secure: v1:def}\n"
-    file.write_text(file.read_text() + password)
+    file.write_text(f"{file.read_text()}  busbar:sshPrivateKeyPassword: {{secure: v1:def}}\n")
     stack, cluster = load_stack("prod", None)
     login = login_of(stack, cluster.ssh)
     assert login.private_key == "value of busbar:sshPrivateKey\n"
@@ -115,7 +107,7 @@ def test_a_passphrase_has_no_line_break_at_its_end_and_is_not_read_with_an_agent
     other = replace(stack, namespace="slurm")
     assert login_of(other, cluster.ssh).private_key == "value of slurm:sshPrivateKey\n"
     (tmp_path / "bin/pulumi").write_text("#!/bin/false\n")
-    file.write_text(yaml.safe_dump({"config": {"busbar:cluster": site()}}) + password)
+    stack_file(tmp_path, sshPrivateKeyPassword={"secure": "v1:def"})
     stack, cluster = load_stack("prod", None)
     assert login_of(stack, cluster.ssh).uses_agent
 

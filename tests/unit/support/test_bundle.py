@@ -13,6 +13,7 @@ from typer.testing import Result
 
 from busbar import __version__
 from busbar.support.bundle import Redactor, is_secret_name, kubeconfig_secrets
+from tests.support.bash import programs
 from tests.support.cli import busbar
 from tests.support.clusters import site
 
@@ -81,17 +82,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "pending_operations": [{"type": "creating", "resource": {"urn": f"{URN}pool"}}],
     }
     (tmp_path / "state.json").write_text(json.dumps({"deployment": state}))
-    program = tmp_path / "bin" / "pulumi"
-    program.parent.mkdir()
     credentials = json.dumps({"r": {"username": "u", "password": PLANTED["registry password"]}})
-    program.write_text(
-        "#!/bin/bash\ncase $1$3 in\n"
+    pulumi = (
+        "case $1$3 in\n"
         f"configbusbar:registryCredentials) echo '{credentials}' ;;\n"
         f"config*) echo {PLANTED['s3 secret']} ;;\nstack*) cat {tmp_path}/state.json ;;\n"
         "version*) echo v3.259.0 ;;\nesac\n"
     )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    programs(tmp_path / "bin", {"pulumi": pulumi})
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

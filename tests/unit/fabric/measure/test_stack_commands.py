@@ -16,7 +16,7 @@ from busbar.kube import wait
 from busbar.kube.client import ApiError, JsonObject
 from busbar.operations.verify import UnknownState
 from tests.support.cli import busbar
-from tests.support.clusters import all_operators, site
+from tests.support.clusters import all_operators, site, stack_file
 from tests.support.kube_cluster import Clock, container
 from tests.unit.collect import launcher_log
 from tests.unit.fabric.measure.foreign import SETTINGS, Foreign, gpu_node, holder, preempt
@@ -33,9 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Foreign:
     found = site(workers={"h100": 2, "b200": 2}, validation=validation, **all_operators(enabled=True))
     for pool in found["pools"].values():
         pool |= {"gpus": 1, "gpu_model": None}
-    Path("Pulumi.mysite.yaml").write_text(
-        yaml.safe_dump({"config": {"busbar:cluster": found}}, sort_keys=False)
-    )
+    stack_file(tmp_path, found, "mysite")
     made = Foreign(*(gpu_node(f"gpu-{number}", gpus=1) for number in (1, 2, 3, 4)))
     monkeypatch.setattr("busbar.cli.stackfile.kubeconfig_of", lambda file: "kubeconfig")
     monkeypatch.setattr("busbar.operations.verify.connect", lambda *_: made)
