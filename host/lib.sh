@@ -136,10 +136,11 @@ address_is_configured() {
   grep -qsE '^["'\'']?(node-ip|flannel-iface)["'\'']?:' /etc/rancher/k3s/config.yaml.d/*.yaml
 }
 
-# private_files: those of K3s with tokens, keys or logins.
+# private_files: those of K3s with tokens, keys or logins; a registries.yaml of the site is not ours to protect.
 private_files() {
-  local path
-  for path in "$K3S_CONFIG_DIR"/{config,registries,k3s}.yaml "$K3S_DATA_DIR"/server/{token,agent-token} \
+  local path ours=""
+  [[ ! -s $STATE_DIR/registries.written ]] || ours=$K3S_CONFIG_DIR/registries.yaml
+  for path in ${ours:+"$ours"} "$K3S_CONFIG_DIR"/{config,k3s}.yaml "$K3S_DATA_DIR"/server/{token,agent-token} \
     "$K3S_DATA_DIR"/{agent,server/cred}/*.kubeconfig; do
     [[ ! -f $path ]] || printf '%s\n' "$path"
   done

@@ -119,8 +119,14 @@ def test_every_file_with_a_token_a_key_or_a_login_is_private(box: Box) -> None:
     private += ["data/agent/kubelet.kubeconfig"]
     for path in (*private, "etc/auth-config.yaml", "data/agent/client-ca.crt"):
         box.write(path)
+    box.write("state/registries.written", "yes")
     found = box.output("k3s-server", "private_files").splitlines()
     assert sorted(found) == sorted(f"{box.root}/{path}" for path in private)
+
+
+def test_a_registries_file_of_the_site_keeps_its_mode(box: Box) -> None:
+    box.write("etc/registries.yaml")
+    assert box.output("k3s-server", "private_files") == ""
 
 
 def test_pods_outlive_a_restart_of_the_unit_and_k3s_starts_again_however_it_ended() -> None:
