@@ -32,10 +32,10 @@ def processes(name: str | None = None) -> set[int]:
     """The pids of everything that runs in a host's cgroups, or in those of all hosts."""
     found: set[int] = set()
     for top in _tops(name):
-        for procs in top.rglob("cgroup.procs"):
+        for folder, _, _ in os.walk(top):
             # A process that ends takes its cgroup with it: before the file is opened, or while it is read.
             try:
-                found.update(int(pid) for pid in procs.read_text().split())
+                found.update(int(pid) for pid in (Path(folder) / "cgroup.procs").read_text().split())
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENODEV):
                     raise
