@@ -117,7 +117,7 @@ def judge_log(log: ParsedLog, expectation: Expectation, job: JobOutcome | None =
     preambles = [*(r.preamble for r in log.runs), *([log.dangling] if log.dangling is not None else [])]
     listed = next((preamble for preamble in preambles if preamble.ranks), None)
     # of a run without a table the device list says who took part, where it is whole
-    alone = listed is not None and set(listed.numbers) == set(range(len(listed.ranks)))
+    alone = listed is not None and {r.rank for r in listed.ranks} == set(range(len(listed.ranks)))
     known = listed if context.ranks is None and alone and not context.has_rows else None
     names = sorted(evidence.network_names)
     edges = Counter({label: counts.count for label, counts in evidence.edges.items()})

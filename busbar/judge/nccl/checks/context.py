@@ -259,8 +259,9 @@ def build(log: ParsedLog, expectation: Expectation, job: JobOutcome | None = Non
     tables = {w: [r for name, r in named if name == w] for w in wanted}
     context = Context(log, expectation, job, tables, nodes_given=expectation.nodes is not None)
     listed = next((r.preamble for r in context.judged or log.runs if r.preamble.ranks), None)
+    numbers = {r.rank for r in listed.ranks} if listed is not None else set()
     # where one host is left of a longer device list, others may have taken part
-    if listed is None or (len(listed.hosts) == 1 and len(set(listed.numbers)) <= max(listed.numbers)):
+    if listed is None or (len(listed.hosts) == 1 and len(numbers) <= max(numbers)):
         return context
     context.nodes, context.ranks = len(listed.hosts), len(listed.ranks)
     if context.ranks % context.nodes == 0:

@@ -291,7 +291,7 @@ def _wrong(run: Run) -> Check | None:
 
 def _not_compared(run: Run) -> Check | None:
     banner = run.preamble.banner
-    if run.check_disabled or (banner is not None and banner.validation == 0):
+    if all(m.unchecked for m in run.measurements) or (banner is not None and banner.validation == 0):
         reason = "the data was not compared (-c 0): N/A everywhere, although `0 OK` is printed"
         return unknown("correctness.not_compared", reason)
     reason = next(_not_stated(run), "")

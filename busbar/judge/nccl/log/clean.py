@@ -10,8 +10,6 @@ import json
 import re
 from typing import Any
 
-from busbar.judge.nccl.log.patterns import TYPES
-
 # keys whose string is the line; the outermost object comes first, then this order
 KEYS = (
     "log", "message", "msg", "textpayload", "line", "text", "body", "content", "_raw", "@message", "original",
@@ -38,7 +36,7 @@ READABLE = re.compile(r"NCCL (?:INFO|WARN|version)|# |\d +\d+ +[a-z]", re.ASCII)
 RECORD = re.compile(r"""\{\s*["']""")
 # a field of CSV in which a line of the program begins, or a row with a field for each value
 CSV = re.compile(
-    rf'^(?:"?\d+"?[,;]){{2}}"?(?:{TYPES})"?[,;]|'
+    r'^(?:"?\d+"?[,;]){2}"?(?:u?int|b?float|half|double|f8)\w*"?[,;]|'
     r'[^\s,;](?:[,;]"?|\t")(?:# nThread |#\s+Rank |\d+\s+\d+\s+[a-z]\w+\s|[\w.\-]+:\d+:\d+ \[-?\d*\] NCCL )'
 )
 

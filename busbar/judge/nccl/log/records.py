@@ -146,11 +146,6 @@ class Preamble:
         return {r.host for r in self.ranks}
 
     @property
-    def numbers(self) -> list[int]:
-        """The ranks of the device list."""
-        return [r.rank for r in self.ranks]
-
-    @property
     def has_several_programs(self) -> bool:
         """True if two programs wrote it: a rank, a banner or a name occurs twice."""
         ranks = [(r.group, r.rank) for r in self.ranks]
@@ -256,11 +251,6 @@ class Run:
         return [
             r for r in self.rows if self.error_column == "#wrong" and any(m.wrong for m in r.measurements)
         ]
-
-    @property
-    def check_disabled(self) -> bool | None:
-        """Whether no measurement was compared; None without rows."""
-        return all(m.unchecked for m in self.measurements) if self.rows else None
 
     @property
     def has_repeated_rows(self) -> bool:

@@ -65,7 +65,7 @@ def _run(run: Run) -> dict[str, Any]:
         }
         counted = run.error_column == "#wrong" and run.rows
         found["rows_with_wrong"] = len(run.wrong_rows) if counted else None
-        found["check_disabled"] = run.check_disabled
+        found["check_disabled"] = all(m.unchecked for m in run.measurements) if run.rows else None
         found["avg_matches_rows"] = run.average_matches
     return found
 
