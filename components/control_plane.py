@@ -10,8 +10,15 @@ import pulumi
 from pulumi_command import local, remote
 
 from busbar import names
-from busbar.components.engine.hosts import HostArgs, create_host_command, create_host_removal, create_teardown
+from busbar.components.engine.hosts import (
+    HostArgs,
+    create_host_command,
+    create_host_removal,
+    target,
+    with_id,
+)
 from busbar.components.engine.join_tokens import JoinTokens
+from busbar.components.engine.local_command import busbar_command, create_hosts_command
 from busbar.components.engine.stack import StackConfig
 from busbar.hosts import haproxy, k3s, proxy
 from busbar.hosts.inventory import Host
@@ -97,12 +104,15 @@ class K3sControlPlane(pulumi.ComponentResource):
         nodes = [*self.servers.values()]
         self.steps = [*rejoin, self.prepared, *nodes]
         self.majority = nodes[: len(nodes) // 2 + 1]
-        create_teardown(
+        # `destroy` begins with it: no server has to leave etcd then. If that is interrupted, the next update
+        # makes it again, which revokes it.
+        create_hosts_command(
             f"{name}-teardown",
-            self._servers,
-            self.install_id,
-            config.login,
+            "remove cluster",
+            with_id({"servers": [target(server) for server in self._servers]}, config.login, self.install_id),
             pulumi.ResourceOptions(parent=self, depends_on=nodes),
+            at_removal=True,
+            create=busbar_command("remove", "keep"),
         )
 
         self.ca_pem = self._facts["ca_pem"]

@@ -17,7 +17,7 @@ DEADLINE_SECONDS = 900
 
 
 class NfsServer(pulumi.ComponentResource):
-    """Makes two Commands: its removal, and one that ends when the folder is exported to all workers.
+    """Makes its removal, a Command that exports the folder to all workers, and with `revoke` one more.
 
     Without an export it makes nothing. `fronts`: load balancers and servers. `workers`: those that mount it.
     `install_id`: that of K3sControlPlane. `environment`: the proxy of the hosts (busbar.hosts.proxy).

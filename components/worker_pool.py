@@ -90,7 +90,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
             **k3s.download_values(self._k3s, "worker", config.project),
             **k3s.rotation_values(self._k3s, "certificates"),
         }
-        hosts = {self._agent(host): host for host in workers}
+        hosts = {names.on_host(prefix, host.name): host for host in workers}
         delivery = create_delivery_hook(f"{name}-delivery", config.login, hosts)
         self._hooks = pulumi.ResourceHookBinding.merge(
             pulumi.ResourceHookBinding(on_error=[delivery]),
@@ -118,12 +118,8 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         self.steps = [*by_name.values()]
         self.register_outputs({"node_names": [host.name for host in workers]})
 
-    def _agent(self, host: Host) -> str:
-        """The resource that installs this worker."""
-        return names.on_host(self._prefix, host.name)
-
     def _install(self, host: Host) -> remote.Command:
-        pool, name, workers = self._settings, self._agent(host), len(self._workers)
+        pool, name, workers = self._settings, names.on_host(self._prefix, host.name), len(self._workers)
         on = self._config.host_args(host, name, self._install_id)
         removal = create_host_removal(
             on, "k3s-agent", REMOVAL_DEADLINE_SECONDS, {}, pulumi.ResourceOptions(parent=self)

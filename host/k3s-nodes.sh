@@ -69,14 +69,10 @@ prepare_cluster() {
         "systemctl start k3s; if it fails, see: journalctl -u k3s; then retry"
   fi
   systemctl is-active --quiet k3s || return 0
-  nodes=$(cluster_nodes) || die_without_api
+  nodes=$(cluster_nodes) || die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
   remove_lost_servers "$nodes"
   replace_nodes "$nodes"
   [[ ${AFTER:-} != true ]] || note_hosts
-}
-
-die_without_api() {
-  die "the Kubernetes API on this server is not responding" "see: systemctl status k3s"
 }
 
 # note_hosts: the names of the configured servers.
@@ -136,17 +132,17 @@ remove_node() {
 }
 
 remove_gone() {
-  local names node cluster=true
+  local names node no_api="the Kubernetes API on this server is not responding" cluster=true
   if ! systemctl is-active --quiet k3s || is_torn_down; then
     cluster=false
   else
-    names=$(configured_servers) || die_without_api
+    names=$(configured_servers) || die "$no_api" "see: systemctl status k3s"
     if [[ -z $names ]]; then
       note "the cluster has no list of its configured servers (ConfigMap kube-system/$CONFIGURED); Node $NODE_NAME stays"
     elif grep -xF "$NODE_NAME" <<<"$names" >/dev/null; then
       note "the configuration contains server $NODE_NAME; its Node stays"
     else
-      node=$(node_field "$NODE_NAME" '{.metadata.name}') || die_without_api
+      node=$(node_field "$NODE_NAME" '{.metadata.name}') || die "$no_api" "see: systemctl status k3s"
       [[ -z $node ]] || remove_node "$NODE_NAME"
     fi
   fi

@@ -135,11 +135,8 @@ def install_seconds(k3s: K3s, role: str, seconds: int) -> int:
 
 def worker_labels(inventory: Inventory) -> dict[str, list[str]]:
     """Worker name -> labels, KEY=VALUE: those of the pool, and its own."""
-    return {
-        host.name: _labels(pool, host.labels)
-        for name, pool in inventory.cluster.pools.items()
-        for host in inventory.workers_of(name)
-    }
+    pools = inventory.cluster.pools
+    return {host.name: _labels(pools[host.pool or ""], host.labels) for host in inventory.workers}
 
 
 def _labels(pool: Pool, own: Sequence[Sequence[str]]) -> list[str]:
@@ -149,11 +146,10 @@ def _labels(pool: Pool, own: Sequence[Sequence[str]]) -> list[str]:
 
 def worker_taints(inventory: Inventory) -> dict[str, list[str]]:
     """Worker name -> taints, KEY=VALUE:EFFECT, also for workers without any."""
+    of_pools = {name: [*map(str, pool.taints)] for name, pool in inventory.cluster.pools.items()}
     quarantine = {name: [QUARANTINE] for name in inventory.quarantine}
     return {
-        host.name: [*map(str, pool.taints), *quarantine.get(host.name, [])]
-        for name, pool in inventory.cluster.pools.items()
-        for host in inventory.workers_of(name)
+        host.name: of_pools[host.pool or ""] + quarantine.get(host.name, []) for host in inventory.workers
     }
 
 

@@ -14,7 +14,7 @@ from pulumi_command import local, remote
 from pulumi_command.remote import ConnectionArgs, ProxyConnectionArgs
 
 from busbar import names
-from busbar.components.engine.local_command import busbar_command, create_hosts_command
+from busbar.components.engine.local_command import create_hosts_command
 from busbar.config import Bastion, Ssh
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Host, Login, key_digest
@@ -205,23 +205,7 @@ def create_host_removal(
     stdin: pulumi.Output[str] = pulumi.Output.from_input(on.install_id).apply(
         lambda known: with_login({**spec, "values": {**marked, "INSTALL_ID": known}}, on.login)
     )
-    return _create_removal(names.removal_of(on.owner), "host", stdin, opts)
-
-
-def create_teardown(
-    name: str,
-    servers: Sequence[Host],
-    install_id: pulumi.Input[str],
-    login: SshLogin,
-    opts: pulumi.ResourceOptions,
-) -> local.Command:
-    """Register the first step of `destroy`: it tells the servers that none of them has to leave etcd.
-
-    If `destroy` is interrupted, the next update makes this resource again, which revokes that.
-    """
-    spec = {"servers": [target(server) for server in servers]}
-    kept = busbar_command("remove", "keep")
-    return _create_removal(name, "cluster", with_id(spec, login, install_id), opts, create=kept)
+    return create_hosts_command(names.removal_of(on.owner), "remove host", stdin, opts, at_removal=True)
 
 
 def stack_folder() -> str:
@@ -232,13 +216,3 @@ def stack_folder() -> str:
 def target(host: Host) -> dict[str, Any]:
     """The host as input of `busbar` commands."""
     return {key: value for key, value in host.data().items() if value is not None}
-
-
-def _create_removal(
-    name: str,
-    command: str,
-    stdin: pulumi.Output[str],
-    opts: pulumi.ResourceOptions,
-    create: str | None = None,
-) -> local.Command:
-    return create_hosts_command(name, f"remove {command}", stdin, opts, at_removal=True, create=create)
