@@ -29,7 +29,10 @@ def describe(path: Path) -> tuple[list[str], list[Finding]]:
 
     watch = config.read(path)
     known = [name for name in read_of_ports() if name.endswith("_total")]
-    return [f"cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}"], [
+    lines = [f"cluster {watch.cluster}, Prometheus: {watch.stack.mode}, namespace {watch.namespace}"]
+    if watch.stack.enabled and "alertmanager" not in watch.stack.values:
+        lines.append("alerts reach nobody: name receivers in stack.values, or by an AlertmanagerConfig")
+    return lines, [
         Finding(
             ("missing_counters", number), f"is read by no rule{did_you_mean(name, known)}", "", repr(name)
         )

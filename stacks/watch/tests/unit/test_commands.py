@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -83,3 +84,21 @@ def test_a_survey_with_findings_ends_the_update_with_all_of_them(api: Served) ->
         api.objects[CRDS].append({"metadata": {"name": name}, "spec": {"group": "monitoring.coreos.com"}})
     done = busbar("step", "watch", "survey", stdin=given)
     assert (done.exit_code, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("stack", "sends_none"),
+    [
+        ({"mode": "install"}, True),
+        ({"mode": "install", "values": {"alertmanager": {"config": {"receivers": []}}}}, False),
+        ({"mode": "none"}, False),
+    ],
+)
+def test_a_site_is_told_that_its_alerts_reach_nobody(
+    tmp_path: Path, stack: dict[str, Any], sends_none: bool
+) -> None:
+    """The Alertmanager of kube-prometheus-stack has one receiver, which sends nothing."""
+    file = tmp_path / "Pulumi.prod.yaml"
+    file.write_text(yaml.safe_dump({"config": {"busbar-watch:watch": configured(stack=stack)}}))
+    lines, _ = commands.describe(file)
+    assert any("alerts reach nobody" in line for line in lines) is sends_none
