@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 
 from lab.hosts.processes import runs
 from tests.support.engine import ended, throwaway_project
+from tests.support.lab import eventually
 
 SECONDS = 900  # a limit for a machine that is busy with other things
 
@@ -123,7 +123,8 @@ class Site:
         self.waiting("begun").unlink(missing_ok=True)
         self.waiting("go").unlink(missing_ok=True)
         process = self.begun(*arguments, terminal=terminal)
-        _eventually(lambda: self.waiting("begun").exists() or process.poll() is not None)
+        begun = self.waiting("begun")
+        eventually(lambda: begun.exists() or process.poll() is not None, SECONDS, "a step waits")
         assert process.poll() is None, process.stdout and process.stdout.read()
         return process
 
@@ -147,7 +148,7 @@ class Site:
             with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with the one before it
                 process.kill()
         update.wait(SECONDS)
-        _eventually(lambda: not any(map(runs, everything)))
+        eventually(lambda: not any(map(runs, everything)), SECONDS, "all processes have ended")
         self.waiting("go").touch()
         return engine.pid
 
@@ -192,13 +193,6 @@ class Site:
 def _own_terminal() -> None:
     """In the child: stdin is the terminal that SIGHUP comes from when it is closed."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def _eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out after {SECONDS} s"
-        time.sleep(0.05)
 
 
 def _read_until(process: subprocess.Popen[str], text: str) -> str:

@@ -5,7 +5,6 @@ files.txt is what decides, after an update of that state by this revision, wheth
 argument `files` makes only this.
 """
 
-import base64
 import hashlib
 import json
 import lzma
@@ -17,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import host_commands
 from tests.support.api_server import ApiServer, api_server
 from tests.support.clusters import VARIED_SECRETS, varied_site
 from tests.support.engine_site import CORE, EngineSite, Step, plain, resources
-from tests.support.host_commands import values_of
 from tests.unit.hosts.recorded import Host
 
 STATE = Path(__file__).with_name("state.json.xz")
@@ -95,22 +94,17 @@ def _digest(packed: re.Match[str]) -> str:
     return hashlib.sha256(packed[0].encode()).hexdigest()
 
 
-def _payload(stdin: str) -> dict[str, str]:
-    encoded = json.loads(stdin.partition("\n")[0])
-    return {name: base64.b64decode(value).decode() for name, value in encoded.items()}
-
-
 def files_of(state: Mapping[str, Any], folder: Path) -> str:
     """What decides whether a service restarts, as the steps of a state leave it on one host of each kind."""
     steps: dict[tuple[str, str], dict[str, Any]] = {}
     for each in resources(state):
         inputs = plain(each.get("inputs", {}))
-        values = values_of(inputs.get("create") or "")
+        values = host_commands.values_of(inputs.get("create") or "")
         script = values.get("BUSBAR_SCRIPT", "").rpartition("-")[0]
         if script in SERVICES:
             # Server 1 begins the cluster, and the others join it.
             kind = script, values.get("FIRST", "")
-            steps.setdefault(kind, {})[values["NODE_NAME"]] = values, _payload(inputs["stdin"])
+            steps.setdefault(kind, {})[values["NODE_NAME"]] = values, host_commands.files_of(inputs["stdin"])
     texts = []
     for (script, _), by_host in sorted(steps.items(), key=str):
         name = min(by_host)

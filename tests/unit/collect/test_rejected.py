@@ -6,19 +6,17 @@ from typing import Any
 
 import pytest
 
-from busbar.collect.jobwatch import JobWatch, is_worker
+from busbar.collect.jobwatch import is_worker
 from busbar.exits import NoVerdict
 from busbar.judge.collector import JobNeverStarted
 from busbar.kube.client import ApiError, JsonObject
-from busbar.kube.wait import Deadline
 from tests.support.cli import busbar
 from tests.support.kube_cluster import Clock, Cluster, connected, container, node, pod
 from tests.support.rolled_out import NODE_LEASES as LEASES
 from tests.support.rolled_out import TOOLKIT, operand, renewed
 from tests.unit.collect import launcher_log
+from tests.unit.collect.test_jobwatch import JOB, PODS, watch
 
-JOB = "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs/nccl"
-PODS = "/api/v1/namespaces/ns/pods"
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
 NODES, ALL_PODS = "/api/v1/nodes", "/api/v1/pods"
 WHY = "Allocate failed due to no healthy devices present; Requested: 2, Available: 0"
@@ -95,15 +93,10 @@ class Operator(Cluster):
             job["status"]["conditions"] = [{"type": "Succeeded", "status": "True"}]
 
 
-def watch(api: Cluster, said: list[str] | None = None, clock: Clock | None = None) -> JobWatch:
-    progress = said.append if said is not None else lambda _: None
-    return JobWatch(api, "ns", "nccl", Deadline(clock or Clock(), 600), progress)
-
-
 def test_rejected_workers_are_made_again_and_the_job_runs() -> None:
     said: list[str] = []
     api = Operator(worker(0), rejected(1))
-    assert watch(api, said).first_pod() == LAUNCHER
+    assert watch(api, said=said).first_pod() == LAUNCHER
     assert api.deleted == [(f"{PODS}/nccl-worker-1", {"uid": "uid-1"})]
     assert said[0].startswith(
         "nccl: the kubelet on gpu-1 has just started, and has rejected pods of the job: "
@@ -123,7 +116,7 @@ def test_the_job_starts_again_when_no_toolkit_may_restart_the_agent_any_more() -
     api, clock, said = Operator(worker(0), rejected(1)), Clock(), list[str]()
     api.objects |= {ALL_PODS: [operand(TOOLKIT, "gpu-1")], LEASES: [renewed("gpu-1", "00:39")]}
     clock.at(50, lambda: api.objects.update({LEASES: [renewed("gpu-1", "00:41")]}))
-    assert watch(api, said, clock).first_pod() == LAUNCHER
+    assert watch(api, clock, said).first_pod() == LAUNCHER
     assert clock.time > 50
     assert any("the agent on gpu-1, which nvidia-container-toolkit-ctr may restart" in line for line in said)
 
@@ -184,7 +177,7 @@ def test_without_the_right_to_delete_pods_the_refusal_is_said_and_the_rejection_
 
     api.delete = refused  # type: ignore[method-assign]
     with pytest.raises(NoVerdict, match=WHY):
-        watch(api, said).first_pod()
+        watch(api, said=said).first_pod()
     assert any("nccl-worker-1 could not be deleted: " in text and "is forbidden" in text for text in said)
 
 
