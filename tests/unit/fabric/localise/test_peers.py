@@ -57,12 +57,6 @@ def test_slow_ones_are_found_where_everything_is_slower_than_expected() -> None:
     assert named(found) == [("node", ("su0-1",), ())]
 
 
-def test_a_slow_node_is_found_by_its_peers_where_nothing_is_expected() -> None:
-    fabric = Fabric.of(8)
-    fabric.nodes["su0-1"] = 0.8
-    assert named(fabric.diagnose(expected={})) == [("node", ("su0-1",), ())]
-
-
 def runs_of(fabric: Fabric, luck: Luck) -> dict[str, int]:
     known = fabric.known_after("B", luck=luck)
     pairs = [group for group in known.results if group.stage == "B" and len(group.nodes) == 2]

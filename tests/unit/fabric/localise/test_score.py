@@ -95,6 +95,9 @@ def uplinks(share: float, *groups: int) -> dict[str, Any]:
         ((8, 8), {"alone": {"su0-4": 0.7}, "nodes": {"su0-4": 0.7}}, {}, ["nvlink su0-4"]),
         ((8, 8), MOST_ALONE, {}, ["settings"]),
         ((2,), {"nodes": {"su0-1": 0.6}}, {}, ["node su0-0 su0-1"]),
+        # By its peers alone; and one whose runs give nothing.
+        ((8,), {"nodes": {"su0-1": 0.8}}, {"expected": {}}, ["node su0-1"]),
+        ((6, 6), {}, {"luck": lambda group: None if "su0-0" in group.nodes else 1.0}, ["nvlink su0-0"]),
     ],
 )
 def test_what_is_slow_is_named_and_nothing_else(
@@ -149,12 +152,6 @@ def test_one_run_that_dips_or_gives_nothing_names_nobody(share: float | None) ->
         found = fabric.diagnose(luck=unlucky_in(unlucky, share))
         assert found.suspects == ()
         assert set(found.healthy) == set(fabric.names)
-
-
-def test_a_node_whose_pairs_give_nothing_is_slow() -> None:
-    fabric = Fabric.of(6, 6)
-    found = fabric.diagnose(luck=lambda group: None if "su0-0" in group.nodes else 1.0)
-    assert [suspect.nodes for suspect in found.suspects] == [("su0-0",)]
 
 
 def test_the_median_of_healthy_partners_decides_and_of_two_the_better_one() -> None:
