@@ -112,7 +112,6 @@ class Cluster(pulumi.ComponentResource):
             fronts=inventory.fronts,
             workers=inventory.workers,
             environment=proxy.environment(inventory),
-            former_stay=True,
         )
         taints = set_taints(
             f"{name}-{names.CONTROL_PLANE}-taints",

@@ -21,8 +21,8 @@ class NfsServer(pulumi.ComponentResource):
 
     Without an export it makes nothing. `fronts`: load balancers and servers. `workers`: those that mount it.
     `install_id`: that of K3sControlPlane. `environment`: the proxy of the hosts (busbar.hosts.proxy).
-    `folder_mode`: mode of a newly made folder; by default workers may write there. `former_stay`: the folder
-    stays exported to former workers until `revoke`.
+    `folder_mode`: mode of a newly made folder; by default workers may write there. The folder stays exported
+    to former workers until `revoke`.
     """
 
     steps: list[remote.Command]
@@ -42,7 +42,6 @@ class NfsServer(pulumi.ComponentResource):
         workers: Sequence[Host] = (),
         environment: Mapping[str, str] | None = None,
         folder_mode: str = "",
-        former_stay: bool = False,
     ) -> None:
         super().__init__("busbar:index:NfsServer", name, None, opts)
         self.steps, self.removals = [], []
@@ -74,7 +73,7 @@ class NfsServer(pulumi.ComponentResource):
 
         own = pulumi.ResourceOptions(parent=self)
         removal = create_host_removal(on, SCRIPT, DEADLINE_SECONDS, values, own)
-        installed = step(on.owner, {"FORMER": "stay"} if former_stay else {}, removal)
+        installed = step(on.owner, {"FORMER": "stay"}, removal)
         self.removals, self.steps = [removal], [installed]
         self._revoke = partial(step, names.on_host(f"{name}-exports", host.name), {}, installed)
 

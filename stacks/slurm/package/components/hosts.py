@@ -61,6 +61,8 @@ class SlurmHosts(pulumi.ComponentResource):
         controller, *others = self._hosts
         self.controller = self._install_controller(controller)
         self.steps = [self.controller, *(self._install_member(host) for host in others)]
+        # The controller has waited for the jobs of the hosts that leave, and these have files open there.
+        self.steps += self._nfs.revoke(self.controller)
         self.register_outputs({"facts": self.facts})
 
     def _preflight(self, name: str) -> local.Command:

@@ -164,6 +164,8 @@ def test_homes_are_exported_before_any_host_mounts_them_and_until_none_does() ->
     assert run.error is None
     server, removal = run.named("slurm-nfs@ctl"), run.named("slurm-nfs-removal@ctl")
     assert run.waits_for(server, run.named("slurm-preflight"))
+    ends = run.named("slurm-nfs-exports@ctl")
+    assert run.waits_for(ends, run.named("slurm-controller@ctl")), "it waits for the jobs of a leaving host"
     for name in STEPS:
         assert run.waits_for(run.named(name), server)
         assert run.waits_for(run.removal(name), removal)
