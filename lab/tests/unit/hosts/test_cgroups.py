@@ -39,7 +39,8 @@ def test_a_cgroup_that_goes_before_its_turn_has_no_processes(
 
     def ending(path: Path, *given: Any, **more: Any) -> str:
         if path.parent != tmp_path:
-            [shutil.rmtree(other) for other in tmp_path.iterdir() if other != path.parent]
+            for other in {*tmp_path.iterdir()} - {path.parent}:
+                shutil.rmtree(other)
         return read(path, *given, **more)
 
     monkeypatch.setattr(cgroups, "_tops", lambda name: [tmp_path])
