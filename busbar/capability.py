@@ -102,7 +102,7 @@ class Capability:
     """The steps of its project that wait until it works, which `up --converge cluster` runs again."""
     jobs: str | None = None
     """Function by which a destroy asks for its jobs: an Api, or the path of the stack file if it has hosts of
-    its own, and whether to end them -> those that run. Raises Failed where that is unknown."""
+    its own, and whether to end them -> those that run. Raises NoVerdict where that is unknown."""
     job_kinds: Collection[str] = ()
     """Its kinds of jobs on Kubernetes, which a destroy of its stack ends, in any namespace."""
     judge: str | None = None

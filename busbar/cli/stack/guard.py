@@ -21,7 +21,7 @@ from busbar.cli.stack.rows import resource_name
 from busbar.cli.stackfile import capability_of, login_of
 from busbar.config import ConfigError, stackfile
 from busbar.config.stackfile import KEY, PROJECT, StackFile
-from busbar.exits import Failed
+from busbar.exits import Failed, NoVerdict
 from busbar.finding import STACK, filled
 from busbar.helm.releases import statuses
 from busbar.hosts.inventory import Inventory
@@ -56,28 +56,32 @@ class Guard:
     own: bool = False
     clock: Clock = field(default_factory=SystemClock)
 
+    def jobs(self, ends: bool = False) -> Sequence[str]:
+        """The jobs that run, or remain; none if they are unknown, and the file allows to end them anyway."""
+        try:
+            return self.find(ends and self.may_end)
+        except NoVerdict as unknown:
+            if ends or not self.may_end:
+                raise
+            progress(f"warning: {unknown.what}")
+            return ()
+
     def check(self, *, ends: bool = False) -> None:
         """Raise Failed for jobs that a destroy would end; with `ends` they are ended if the file says so."""
+        look, deadline = partial(self.jobs, ends), Deadline(self.clock, _API_SECONDS)
         try:
-            jobs = wait_until(
-                lambda: self.find(ends and self.may_end),
-                Deadline(self.clock, _API_SECONDS),
-                poll_seconds=_POLL_SECONDS,
-                progress=progress,
-            )
+            jobs = wait_until(look, deadline, poll_seconds=_POLL_SECONDS, progress=progress)
         except (ApiError, TimedOut) as error:
             if self.own and isinstance(error, TimedOut):
                 progress(f"{_NO_API}: {error}")
                 return
-            raise Failed(
-                f"it is unknown whether jobs run: {error}; nothing was removed",
-                "make the Kubernetes API respond; if its machines are gone, destroy its own stack first",
-            ) from error
+            what = f"it is unknown whether jobs run: {error}; nothing was removed"
+            fix = "make the Kubernetes API respond; if its machines are gone, destroy its own stack first"
+            raise Failed(what, fix) from error
         if jobs and (ends or not self.may_end):
-            raise Failed(
-                f"jobs are running or pending: {listed(jobs)}; nothing was removed",
-                f"wait for them, or set removal.cancel_jobs: true in {self.target.file}, which ends them",
-            )
+            what = f"jobs are running or pending: {listed(jobs)}; nothing was removed"
+            fix = f"wait for them, or set removal.cancel_jobs: true in {self.target.file}, which ends them"
+            raise Failed(what, fix)
         if jobs:
             progress(f"removal.cancel_jobs: {listed(jobs)} will be ended first")
 
@@ -177,7 +181,7 @@ def check_removed(
     made = [(resource_name(urn), urn.split("::")[-2].rpartition("$")[2]) for urn in state.resources]
     ending = {RELEASE: deleted | replaced, _NAMESPACE: replaced}
     gone = listed([name for name, kind in made if name in ending.get(kind, ())])
-    if gone and (jobs := guard_of(target, state, outputs, of_all=False).find(False)):
+    if gone and (jobs := guard_of(target, state, outputs, of_all=False).jobs()):
         what = f"no changes made: {gone} would be deleted, and jobs are running or pending: {listed(jobs)}"
         raise Failed(what, f"wait for their end, or end them; or write back what {target.file} had")
 

@@ -18,7 +18,7 @@ from busbar.cli.stackfile import install_id, login_of, owner_id
 from busbar.config import Ssh, stackfile
 from busbar.config.findings import did_you_mean
 from busbar.config.stackfile import StackFile
-from busbar.exits import Failed, Misuse
+from busbar.exits import Failed, Misuse, NoVerdict
 from busbar.fabric.commands.diagnose import (
     FOLDER,
     KEPT,
@@ -192,7 +192,7 @@ def uncordon(path: Path, host: str) -> str:
 
 
 def running_jobs(path: Path, ends: bool) -> list[str]:
-    """The question of a destroy (busbar.capability.Capability.jobs). Raises Failed without an answer."""
+    """The question of a destroy (busbar.capability.Capability.jobs). Raises NoVerdict without an answer."""
     slurm, file = config.read(path)
     controller = hosts_of(slurm)[0]
     values = {"NODE_NAME": controller.name, "VERB": "jobs", "END_JOBS": str(ends).lower()}
@@ -206,10 +206,9 @@ def running_jobs(path: Path, ends: bool) -> list[str]:
         if ends and isinstance(error, UnreachableError):
             progress(f"warning: the controller cannot be asked for jobs: {error}")
             return []
-        raise Failed(
-            f"it is unknown whether jobs run: {error}; nothing was removed. To go on without an answer of "
-            f"slurmctld: set removal.cancel_jobs: true in {path.name}, then retry"
-        ) from None
+        what = f"it is unknown whether jobs run: {error}; nothing was removed"
+        fix = f"set removal.cancel_jobs: true in {path.name}, which goes on without an answer, then retry"
+        raise NoVerdict(what, fix) from None
     return [f"job {job}" for job in jobs.split(",") if job]
 
 

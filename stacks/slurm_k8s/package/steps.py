@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from busbar.cli.output import progress
-from busbar.exits import Failed
+from busbar.exits import Failed, NoVerdict
 from busbar.kube.client import Api, ApiError
 from busbar.kube.objects import find
 from busbar.kube.wait import Clock, Deadline, Pending, ProgressCallback, SystemClock, TimedOut, wait_until
@@ -104,7 +104,7 @@ def refuse_jobs(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressC
 
 
 def running_jobs(api: ProxyApi, ends: bool) -> list[str]:
-    """The question of a destroy (busbar.capability.Capability.jobs). Raises Failed without an answer."""
+    """The question of a destroy (busbar.capability.Capability.jobs). Raises NoVerdict without an answer."""
     _refuse_others(api)
     found = (end_jobs(each, SystemClock(), progress, ends=ends) for each in clusters(api))
     return [text for jobs in found for text in jobs]
@@ -144,4 +144,4 @@ def end_jobs(slurm: SlurmApi, clock: Clock, progress: ProgressCallback, *, ends:
             progress(f"warning: slurmctld cannot be asked for jobs: {timeout.error}")
             return []
         what = f"it is unknown whether jobs of Slurm run: {timeout.state}; nothing was removed"
-        raise Failed(what, f"kubectl -n {slurm.namespace} get pods; or {_CANCEL}") from timeout
+        raise NoVerdict(what, f"kubectl -n {slurm.namespace} get pods; or {_CANCEL}") from timeout

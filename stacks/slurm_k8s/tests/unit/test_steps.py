@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from busbar.exits import Failed
+from busbar.exits import Failed, NoVerdict
 from busbar.kube.client import ApiError, JsonObject
 from busbar.kube.wait import TimedOut
 from stacks.slurm_k8s.package import steps
@@ -119,7 +119,7 @@ def test_a_destroy_asks_the_slurm_clusters_of_busbar() -> None:
 def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count() -> None:
     cluster = Jobs()
     cluster.failures = [ApiError("GET", 503, "no endpoints")] * 500
-    with pytest.raises(Failed, match="it is unknown whether jobs of Slurm run"):
+    with pytest.raises(NoVerdict, match="it is unknown whether jobs of Slurm run"):
         removal(cluster)
     removal(cluster, cancel_jobs=True)
 

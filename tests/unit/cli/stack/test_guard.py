@@ -15,7 +15,7 @@ from busbar.cli.stack.engine import Snapshot
 from busbar.cli.stack.guard import Guard, check_removed, check_upgrades, guard_of
 from busbar.cli.stackfile import SecretError
 from busbar.config import ConfigError
-from busbar.exits import Failed
+from busbar.exits import Failed, NoVerdict
 from busbar.kube.client import ApiError
 from busbar.kube.gpus import Workload
 from busbar.operations.verify import UnknownState
@@ -209,6 +209,16 @@ def test_hosts_of_a_capability_are_asked_by_its_function(made: Site, monkeypatch
         made.guard("busbar-slurm", {}).check()
     made.guard("busbar-slurm", {"removal": {"cancel_jobs": True}}).check(ends=True)
     assert asked == [("Pulumi.prod.yaml", False), ("Pulumi.prod.yaml", True)]
+
+
+def test_without_an_answer_about_jobs_a_destroy_begins_only_where_their_end_is_configured(
+    made: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stacks.slurm.package.operations.running_jobs", raising(NoVerdict("unknown")))
+    made.guard("busbar-slurm", {"removal": {"cancel_jobs": True}}).check()
+    for ends, given in ((False, {}), (True, {"removal": {"cancel_jobs": True}})):
+        with pytest.raises(Failed, match="unknown"):
+            made.guard("busbar-slurm", given).check(ends=ends)
 
 
 def test_other_programs_are_not_asked_and_a_broken_file_of_busbar_s_is_an_error(made: Site) -> None:
