@@ -113,7 +113,7 @@ problem() {
   elif grep -F " $(readlink -m "$DB")/etcd " "$MOUNTS" >/dev/null; then
     printf '%s/etcd is a mount point: it cannot be moved aside' "$DB"
   elif [[ -n $others ]]; then
-    printf 'runs in one etcd with %s, which would keep its data as a second cluster: list it in hosts.servers too' "$others"
+    printf 'runs in one etcd with %s, which would keep its data as a second cluster: list it in hosts.servers too, or remove it by an update first' "$others"
   else
     # The install_id is the digest of the first token; the token may have been rotated since.
     digest=$(cat "$STATE_DIR/token-in-etcd" 2>/dev/null || owner_field install_id)
@@ -135,7 +135,7 @@ check_here() {
   needed=$((factor * bytes))
   available=$(df -B1 --output=avail "$K3S_DATA_DIR" | tail -n 1)
   ((available >= needed)) ||
-    die "the disk of $DB has $available bytes free, a restore needs $needed; no changes made" "delete old data (ls -d $DB/etcd-*)"
+    die "the disk of $DB has $available bytes free, a restore needs $needed; no changes made" "free some space there, not by old data of a restore that has not finished; those of earlier ones: ls -d $DB/etcd-*"
   printf '{"node":%s,"bytes":%s}\n' "$(json "$NODE_NAME")" "$bytes"
 }
 

@@ -98,7 +98,5 @@ async def _take(stack: AsyncExitStack, hosts: Hosts, server: Host, text: str, on
         return
     stack.push_async_exit(connection)
     if facts["holder"]:
-        raise Failed(
-            f"{facts['holder']} is changing the cluster (seen on {server.name}); no changes made. "
-            "Fix: wait until it has ended, then retry"
-        )
+        what = f"{facts['holder']} is changing the cluster (seen on {server.name}); no changes made"
+        raise Failed(what, "wait until it has ended, then retry")

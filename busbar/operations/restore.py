@@ -112,11 +112,10 @@ class _Steps:
     async def start_again(self, why: str) -> None:
         """Start the servers with their previous data, before any change. Raises Failed."""
         if self.plan.resumed:
-            again = ("restore", STACK, "--snapshot", self.plan.snapshot.name)
-            raise Failed(
-                f"{why}. An earlier restore was not finished, so K3s is not started again",
-                Fix("after the repair, with this or another snapshot", again),
-            )
+            chosen = self.plan.snapshot
+            named = (chosen.name, "--s3") if chosen.where == S3 else (chosen.path,)
+            fix = Fix("with this or another snapshot", ("restore", STACK, "--snapshot", *named))
+            raise Failed(f"{why}. An earlier restore was not finished, so K3s is not started again", fix)
         self.say(f"{why}; starting K3s again with its previous data")
         failed = await self.failures(self.plan.servers, "start", START_SECONDS)
         state = f"not on all servers: {'; '.join(failed)}" if failed else "on all servers, with its data"
@@ -216,10 +215,10 @@ def _problems(states: Sequence[ServerState]) -> list[str]:
 
 def _refuse(reasons: Sequence[str]) -> None:
     if reasons:
-        raise Failed(
-            "\n".join(reasons) + "\nA restore needs every server of the configuration; no changes made. Fix: "
-            "repair them, or take those gone for good out of hosts.servers, of which an odd number stays"
-        )
+        what = "A restore needs every server of the configuration; no changes made"
+        gone = "repair them, or take those gone for good out of hosts.servers, of which an odd number stays"
+        fix = Fix(f"{gone}; where the API answers, then first", ("up", STACK))
+        raise Failed("\n".join([*reasons, what]), fix)
 
 
 def _choose(

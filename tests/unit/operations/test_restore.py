@@ -96,9 +96,9 @@ class Cluster:
     def plan(self, wanted: str, **options: Any) -> RestorePlan:
         return self.run(lambda inventory: restore.plan(inventory, login(), wanted, **options))
 
-    def restore(self, wanted: str = "nightly-server-2") -> restore.Restored:
+    def restore(self, wanted: str = "nightly-server-2", **options: Any) -> restore.Restored:
         async def both(inventory: Inventory) -> restore.Restored:
-            plan = await restore.plan(inventory, login(), wanted)
+            plan = await restore.plan(inventory, login(), wanted, **options)
             self.steps.clear()
             return await restore.restore(plan, login(), self.said.append)
 
@@ -245,6 +245,19 @@ def test_after_an_unfinished_restore_no_server_starts_with_what_it_has(failing: 
     assert "start" not in cluster.verbs()
     if failing == "reset":
         assert "RESUMED=true" in cluster.commands["server-2", "reset"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "s3", "again"),
+    [("kept", True, "--snapshot kept --s3"), ("/root/kept/old.db", False, "--snapshot /root/kept/old.db")],
+)
+def test_an_unfinished_restore_is_repeated_with_the_snapshot_from_where_it_was(
+    wanted: str, s3: bool, again: str
+) -> None:
+    elsewhere = {"restoring": True, "s3": True, "snapshots": [file("old.db", "/root/kept")]}
+    cluster = Cluster({("server-1", "list"): elsewhere, ("server-1", "reset"): REFUSED})
+    with pytest.raises(Failed, match=f"busbar restore STACK {again}$"):
+        cluster.restore(wanted, s3=s3)
 
 
 def test_servers_that_cannot_start_again_are_named() -> None:
