@@ -20,14 +20,14 @@ K3S_MAX_AUTH_FAILURES=8
 k3s_refuse_conflicts() {
   local other found
   ! systemctl is-active --quiet "$1" ||
-    die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh"
+    die "$1 already runs on this host" "list the host once; or take it out of hosts, busbar up STACK, and list it anew; a K3s of others: $1-uninstall.sh, which deletes its data"
   for other in rke2-server rke2-agent kubelet; do
     ! systemctl is-active --quiet "$other" ||
       die "this host belongs to another Kubernetes cluster: $other is active" "use another host; or take it out of that cluster, then systemctl disable --now $other"
   done
   [[ -s $STATE_DIR/applied.sha256 ]] || grep -qs '^# Written by busbar' "$K3S_UNITS/$UNIT.service" || ! has_k3s_data ||
     die "this host has a K3s that busbar did not install; no changes made" \
-      "use another host; or remove it with $UNIT-uninstall.sh, which deletes its data, and retry"
+      "use another host; or remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh, which delete its data, and retry"
   found=$([[ ! -e $K3S_UNITS/$UNIT.service ]] || k3s_version 2>/dev/null || true)
   [[ $(printf '%s\n' "${found%.*}" "${VERSION%.*}" | sort -V | tail -n 1) == "${VERSION%.*}" ]] ||
     die "runs K3s $found, which is newer than k3s.version $VERSION; no changes made" \
@@ -320,7 +320,7 @@ k3s_await() {
     if ((turns % 10 == 0 && $(k3s_auth_failures) >= K3S_MAX_AUTH_FAILURES)); then
       k3s_journal
       die "the cluster refuses the token of this host" \
-        "if another stack created the cluster, remove K3s here and on the servers, or restore the state of that stack"
+        "if this stack has lost its state: docs/sites.md, A lost state file; if another stack made the cluster, correct the addresses of the servers"
     fi
     if ((SECONDS >= deadline)); then
       k3s_journal
@@ -385,7 +385,7 @@ k3s_die_of_etcd() {
   case $(k3s_log 2000) in
     *"encrypted with different token"*)
       die "the data in etcd are encrypted with another server token than the configured one" \
-        "if a rotation was interrupted: retry, and see docs/hosts.md, Rotation; else restore the state of the stack with the other token"
+        "if a rotation was interrupted: retry, and see docs/hosts.md, Rotation; else bring back the state with the other token: docs/sites.md, A lost state file"
       ;;
     *"newer than datastore and could cause a cluster outage"*)
       die "files of K3s are newer here than in etcd" \

@@ -30,7 +30,7 @@ install_server() {
   local membership address
   k3s_refuse_conflicts k3s-agent
   [[ ! -e $STATE_DIR/restoring ]] ||
-    die "an earlier restore of etcd is not finished on this host; no changes made" "finish it: busbar restore STACK --snapshot NAME --yes"
+    die "an earlier restore of etcd is not finished on this host; no changes made" "finish it: busbar restore STACK --snapshot NAME (busbar snapshots STACK lists them; of the bucket: --s3)"
   refuse_new_identity
   [[ -z ${VIRTUAL_IP:-} ]] || refuse_foreign_keepalived
   address=$(k3s_node_address)
@@ -122,11 +122,11 @@ refuse_new_identity() {
   token=$(config_value token <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $token || $(password_of "$token") == "$(password_of "$(next_token)")" ]] || rotation_is_due server_token ||
     die "the token is not the one that this cluster was created with; no changes made" \
-      "restore the state of the stack (pulumi stack import) with the token in $K3S_CONFIG_DIR/config.yaml of this server"
+      "bring back the state with the token in $K3S_CONFIG_DIR/config.yaml of this server: docs/sites.md, A lost state file"
   token=$(config_value agent-token <"$K3S_CONFIG_DIR/config.yaml")
   [[ -z $token || $token == "$(desired_value agent-token)" ]] || tokens_are_due ||
     die "the agent token is not the one of this cluster; no changes made" \
-      "restore the state of the stack (pulumi stack import) with the agent-token in $K3S_CONFIG_DIR/config.yaml; or raise k3s.rotate.agent_token"
+      "bring back the state with the agent-token in $K3S_CONFIG_DIR/config.yaml: docs/sites.md, A lost state file; or raise k3s.rotate.agent_token"
 }
 
 # renew_certificate: an address added to tls-san later (a second load balancer) is missing from the existing

@@ -23,7 +23,7 @@ install_accounting() {
   payload slurmdbd_conf | write_owned "$SLURM_FOLDER/slurmdbd.conf"
   start_unit slurmdbd "$(sha256sum "$SLURM_KEY" "$SLURM_FOLDER/slurmdbd.conf") $(slurm_version slurmdbd)"
   poll "$DBD_DEADLINE" dbd_listens ||
-    die "slurmdbd does not listen on port $DBD_PORT after $DBD_DEADLINE s: $(last_lines slurmdbd)" "see: journalctl -u slurmdbd mariadb"
+    die "slurmdbd does not listen on port $DBD_PORT after $DBD_DEADLINE s: $(last_lines slurmdbd)" "see: journalctl -u slurmdbd -u mariadb"
 }
 
 # create_database: the statements travel on stdin: the password is in no argument.
