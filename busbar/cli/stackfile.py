@@ -62,7 +62,7 @@ def load_stack(stack: str, project: Path | None = None) -> tuple[StackFile, Clus
     if capability := capability_of(path):
         capability.on_hosts(path)
         what = f"{path.name} is a stack of {capability.project}, and this command is for a K3s cluster"
-        raise Misuse(f"{what}. Fix: see busbar {capability.name} --help")
+        raise Misuse(what, "busbar docs operations 'Commands and projects' lists what serves it")
     file = stackfile.read(path)
     return file, file.cluster()
 

@@ -47,7 +47,9 @@ def test_what_only_a_k3s_cluster_has_is_said_so(words: str, capability: Capabili
     done = busbar(*words.format(example(tmp_path, capability)).split())
     assert done.exit_code == 64, done.output
     assert f"is a stack of {capability.project}, and this command is for a K3s cluster" in done.stderr
-    assert f"Fix: see busbar {capability.name} --help" in done.stderr
+    assert "Fix: busbar docs operations 'Commands and projects'" in done.stderr
+    section = busbar("docs", "operations", "Commands and projects").stdout
+    assert f"`{words.split()[0]}`" in section
 
 
 @pytest.mark.parametrize("capability", [*WITH_HOSTS, *WITHOUT], ids=name)
