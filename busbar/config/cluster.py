@@ -699,7 +699,7 @@ class K3s(ConfigModel):
     base_url: Url = versions.K3S_BASE_URL
     """Base URL of the releases; a mirror keeps the layout <base>/<version>/k3s."""
     sha256: Checksums | None = None
-    """Checksums of the binary, for a release whose checksum busbar does not contain."""
+    """Checksums of the binary, in place of those in checksums_file."""
     checksums_file: NonEmpty | None = None
     """sha256sum file with the binary and the image archives, relative to the project folder."""
     cluster_cidr: Cidr = "10.44.0.0/14"
