@@ -173,6 +173,11 @@ def test_a_verdict_that_is_no_pass_fails_the_update_and_the_outputs_are_kept() -
     assert run.outputs["nccl_passed"] is False
 
 
+def test_a_verdict_that_is_no_pass_lets_the_update_succeed_where_it_is_not_enforced() -> None:
+    run = measure(failing("slow"), validation={**MEASUREMENT["validation"], "enforce": False})
+    assert (run.error, run.outputs["nccl_passed"]) == (None, False)
+
+
 def test_an_argument_that_does_not_exist_is_named() -> None:
     run = measure(passing(), gpu=8)
     assert isinstance(run.error, pulumi.RunError)
