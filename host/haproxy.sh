@@ -22,7 +22,7 @@ install_balancer() {
   claim_host "load balancer"
   install_package haproxy
   payload ca_pem | write_file "$CA_FILE" 0644
-  configure_part haproxy "$CONFIG" "$CA_FILE" haproxy -c -q -f
+  configure_haproxy
   if [[ -n $VIRTUAL_IP ]]; then
     install_package keepalived
     configure_keepalived
@@ -45,6 +45,10 @@ refuse_foreign_haproxy() {
     ! ss -Hltnp | grep '"haproxy"' >/dev/null ||
     die "haproxy already serves on this host, with a configuration that busbar did not write; no changes made" \
       "use another host for the load balancer; or stop it: systemctl disable --now haproxy"
+}
+
+configure_haproxy() {
+  configure_part haproxy "$CONFIG" "$CA_FILE" haproxy -c -q -f
 }
 
 # health_path: the path that HAProxy checks (option httpchk in haproxy.cfg); the installation checks the same.
