@@ -138,10 +138,10 @@ address_is_configured() {
 
 # private_files: those of K3s with tokens, keys or logins; a registries.yaml of the site is not ours to protect.
 private_files() {
-  local path ours=""
-  [[ ! -s $STATE_DIR/registries.written ]] || ours=$K3S_CONFIG_DIR/registries.yaml
-  for path in ${ours:+"$ours"} "$K3S_CONFIG_DIR"/{config,k3s}.yaml "$K3S_DATA_DIR"/server/{token,agent-token} \
+  local path
+  for path in "$K3S_CONFIG_DIR"/{config,registries,k3s}.yaml "$K3S_DATA_DIR"/server/{token,agent-token} \
     "$K3S_DATA_DIR"/{agent,server/cred}/*.kubeconfig; do
+    [[ $path != */registries.yaml || -s $STATE_DIR/registries.written ]] || continue
     [[ ! -f $path ]] || printf '%s\n' "$path"
   done
 }
