@@ -441,9 +441,7 @@ class ClusterOutputs(Details):
         check_version(outputs)
         missing = [key for key in NAMES if key not in outputs and key not in _OPTIONAL]
         if missing:
-            raise ContractError(
-                f"missing outputs: {', '.join(missing)}. Fix: run `pulumi up` on that stack to its end"
-            )
+            raise ContractError(f"missing outputs: {', '.join(missing)}. Fix: update that stack to its end")
         try:
             return cls.model_validate({**outputs, **unpack_details(outputs["details"])})
         except ValidationError as error:

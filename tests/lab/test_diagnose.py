@@ -312,7 +312,7 @@ def test_an_interrupted_diagnosis_continues_in_the_stage_that_it_was_in(site: Si
         _, rest = process.communicate(timeout=END_SECONDS)
         print(rest)
         assert process.returncode == 130
-        assert "What is known is kept: busbar diagnose dev continues" in rest
+        assert "What is known is kept: the same command continues" in rest
         assert site.left == ""
         code, found = site.diagnose()
     assert (code, named(found)) == (1, {("rail", ("worker-3",), 1)})

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from busbar.preflight.spec import Spec
 
 FOLDER = "diagnosis"
-KEPT = ". What is known is kept: busbar diagnose {stack} continues"
+KEPT = ". What is known is kept: the same command continues"
 
 
 def diagnose(
@@ -124,7 +124,7 @@ def _diagnose(
     scope = scope_of(inventory, chosen, wanted, folder, judged)
     api, options = cluster_api(file, cluster), options_of(file)
     backend = InCluster(api, inventory, chosen, file.project, SystemClock(), progress, options=options)
-    with when_interrupted(KEPT.format(stack=shown(file.stack))):
+    with when_interrupted(KEPT):
         state, found = run(backend, scope, file.stack, as_json=as_json)
     if quarantine:
         edit_quarantines(file, {node: (None, why) for node, why in reasons(found, cluster).items()})

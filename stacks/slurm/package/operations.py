@@ -154,7 +154,9 @@ def drain(path: Path, host: str, reason: str, *, end_jobs: bool) -> str:
             raise Failed(f"{what}. Fix: busbar verify {shown(file.stack)}")
         return Pending(f"draining; remaining jobs: {found['jobs']}") if found["jobs"] else True
 
-    fix = f"run it again, with --end-jobs to cancel the jobs, or busbar uncordon {shown(file.stack)} {host}"
+    fix = "run it again, with --end-jobs to cancel the jobs"
+    if first["ours"]:
+        fix += f", or busbar uncordon {shown(file.stack)} {host}"
     stays = f"; {host} stays drained. Fix: {fix}"
     try:
         with when_interrupted(stays):
@@ -254,7 +256,9 @@ def diagnose(
     """Find what is slow in a pool by jobs of Slurm, and print it. Returns the exit code."""
     slurm, file = config.read(path)
     if release:
-        fix = f"take out the line `quarantine`, busbar up {shown(file.stack)}, then the same without it"
+        fix = (
+            f"take out the line `quarantine`, busbar up {shown(file.stack)}, then the same without --release"
+        )
         raise Misuse(f"--release is for K3s: Slurm starts no jobs in quarantine. Fix: {fix}")
     controller, *others = hosts_of(slurm)
     hosts = [host for host in others if host.pool]
@@ -275,8 +279,7 @@ def diagnose(
         folder=file.project / ".busbar" / file.stack / chosen / FOLDER,
     )
     stop_on_sigterm()
-    kept = when_interrupted(KEPT.format(stack=shown(file.stack)))
-    with kept, over_ssh(login_of(file, slurm.ssh), controller, hosts) as reach:
+    with when_interrupted(KEPT), over_ssh(login_of(file, slurm.ssh), controller, hosts) as reach:
         runner = BySbatch(slurm, scope, reach, SystemClock(), progress)
         _, found = run(runner, scope, file.stack, as_json=as_json)
     if quarantine:

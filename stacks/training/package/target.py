@@ -106,7 +106,7 @@ def refusals(cluster: ClusterOutputs, training: Training) -> Iterator[str]:
     if nfs and nfs.from_cluster and cluster.nfs_server is None:
         yield (
             "has no output `nfs_server`, which storage.nfs.from_cluster needs. Fix: add nfs_server to its "
-            "configuration and run `pulumi up` on it; or give storage.nfs.server and export"
+            "configuration and update it; or give storage.nfs.server and export"
         )
     for pool, of_pool in training.networks.items():
         if pool in cluster.pools:
@@ -130,7 +130,7 @@ def _without_expectation(target: Target, proof: Proof) -> Iterator[str]:
     if not target.curve:
         yield (
             f"pool {target.pool}: all_reduce was not measured, and training needs it. Fix: add all_reduce to "
-            "validation.collectives and run `pulumi up` on it"
+            "validation.collectives there and update it"
         )
     elif busbw_at(target.curve, size := target.gradient_bytes(proof)) is None:
         yield (

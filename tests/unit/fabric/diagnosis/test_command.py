@@ -146,7 +146,7 @@ def test_named_workers_may_be_in_quarantine_and_others_may_not(found: Stack) -> 
     ("error", "code", "text"),
     [
         (Unreachable("no route to host"), 2, "no verdict: no route to host"),
-        (Interrupted(15), 143, "interrupted. What is known is kept: busbar diagnose prod continues"),
+        (Interrupted(15), 143, "interrupted. What is known is kept: the same command continues"),
     ],
 )
 def test_what_ends_it_has_its_own_exit_code(
