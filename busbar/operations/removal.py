@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar import names
+from busbar.capability import CANCEL_JOBS
 from busbar.finding import STACK, Fix, with_fix
 from busbar.hosts.inventory import Host, Login
 from busbar.hosts.remote import Hosts, Say, ScriptError, UnreachableError
@@ -98,14 +100,13 @@ class Teardown(StrictModel):
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
     """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
+    values = {**spec.values, "VERB": "remove"}
+    if CANCEL_JOBS in os.environ:
+        values["CANCEL_JOBS"] = "true"
     async with Hosts.open(spec.login, say) as hosts:
         try:
             facts = await hosts.run(
-                spec.host,
-                spec.script,
-                {**spec.values, "VERB": "remove"},
-                seconds=spec.timeout_seconds,
-                connect_seconds=CONNECT_SECONDS,
+                spec.host, spec.script, values, seconds=spec.timeout_seconds, connect_seconds=CONNECT_SECONDS
             )
         except UnreachableError as error:
             await _check_gone(hosts, spec, error)

@@ -13,7 +13,7 @@ import typer
 from pulumi import automation as auto
 
 from busbar import hooks, names
-from busbar.capability import Gate, notify, of_project
+from busbar.capability import CANCEL_JOBS, Gate, notify, of_project
 from busbar.cli.charts import Consumed, consumed, differences
 from busbar.cli.operation import operations_of
 from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, report, session
@@ -161,6 +161,8 @@ def destroy(target: Target, options: Options) -> int:
             return DONE
         # Jobs may have started since the first question.
         guard.check(ends=True)
+        if guard.may_end:
+            os.environ[CANCEL_JOBS] = "true"
         s.title(s.command)
         rows, _, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:
@@ -248,10 +250,8 @@ def _gate_failed(s: Session, outputs: report.Outputs, gate: Gate) -> int:
 
 
 def _half_changed(s: Session, urns: list[str]) -> int:
-    s.fail(
-        [f"  - {resource_name(urn)}" for urn in urns],
-        title="an earlier update was interrupted in the middle of a change that this one did not repeat",
-    )
+    title = "an earlier update was interrupted in the middle of a change that this one did not repeat"
+    s.fail([f"  - {resource_name(urn)}" for urn in urns], title=title)
     s.say(f"They may have parts of its configuration. Next: `{s.command}`, which repeats those of hosts.")
     return FAILED
 
@@ -264,10 +264,7 @@ def _forget_completed(s: Session, stack: auto.Stack, state: Snapshot) -> None:
         s.say(f"warning: the records of interrupted steps remain: {s.engine.stderr}")
         return
     if lost := _unrecorded(state):
-        what = (
-            f"warning: an earlier update was interrupted while it created {lost}, which this update did not "
-            "create. It may exist outside the state"
-        )
+        what = f"warning: an earlier update was interrupted while it created {lost}, which may exist"
         fix = f"remove it by hand, then `pulumi refresh --clear-pending-creates --stack {STACK}`"
         s.say(with_fix(what, fix))
 

@@ -148,13 +148,13 @@ gpu_count() {
 
 # end_steps: a step outlives its slurmd, and nobody could see or end it then.
 end_steps() {
-  local seconds=0
+  local seconds=0 fix="wait for their end, or set removal.cancel_jobs: true; then retry"
   [[ $CANCEL_JOBS != true ]] || {
-    seconds=$STEPS_DEADLINE
+    seconds=$STEPS_DEADLINE fix="reboot this host, which ends them; then retry"
     timeout 30 scancel "--nodelist=$NODE_NAME" >&2 || true
   }
   poll "$seconds" has_no_steps ||
-    die "steps of jobs run here: $(steps); nothing was removed" "wait for their end, or set removal.cancel_jobs: true; then retry"
+    die "steps of jobs run here: $(steps); nothing was removed" "$fix"
 }
 
 has_no_steps() {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+from busbar.capability import CANCEL_JOBS
 from busbar.cli.output import progress
 from busbar.exits import Failed, NoVerdict
 from busbar.kube.client import Api, ApiError
@@ -16,8 +18,7 @@ from stacks.slurm_k8s.package.roll import Roll, RollSpec
 from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE, SLURM_KEY
 
 SERVICE = "slurm-operator-webhook"
-SECONDS = 120
-POLL_SECONDS = 2.0
+SECONDS, POLL_SECONDS = 120, 2.0
 _CANCEL = "set removal.cancel_jobs: true, which cancels them, then retry"
 _DRY_RUN = "busbar-dry-run"
 
@@ -98,7 +99,8 @@ def await_removal(api: Api, spec: StepSpec, clock: Clock, progress: ProgressCall
 def refuse_jobs(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> None:
     """The step `before-removal`. Raises Failed with the jobs that run or wait, and ApiError."""
     _refuse_others(api)
-    if jobs := end_jobs(SlurmApi(api, spec.namespace), clock, progress, ends=spec.cancel_jobs):
+    ends = spec.cancel_jobs or CANCEL_JOBS in os.environ
+    if jobs := end_jobs(SlurmApi(api, spec.namespace), clock, progress, ends=ends):
         what = f"{listed(jobs)} are running or pending; nothing was removed"
         raise Failed(f"{what}. Fix: wait for their end, or {_CANCEL}")
 

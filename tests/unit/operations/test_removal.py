@@ -105,6 +105,15 @@ def test_a_worker_that_is_gone_is_given_up_while_another_host_answers(accepted: 
     assert missed == f"connection to root@{NOWHERE}:22 failed: No route to host"
 
 
+def test_a_destroy_that_may_end_jobs_says_so_to_hosts_whatever_the_last_update_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[str] = []
+    monkeypatch.setenv("BUSBAR_CANCEL_JOBS", "true")
+    assert remove("w-1", answers({}, commands), LB) == (None, [])
+    assert "CANCEL_JOBS=true" in commands[-1].split()
+
+
 def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:
     text = r"no other host of the cluster answers either \(lb-1\).*VPN"
     with pytest.raises(ScriptError, match=text) as raised:
