@@ -10,7 +10,7 @@ k3s_may_remove() {
   may_remove || return 1
   [[ ! -e $file ]] || grep -qs '^# Written by busbar' "$file" ||
     die "others have installed K3s over that of busbar ($UNIT.service); no changes made" \
-      "if it is theirs: rm -r $STATE_DIR here, which leaves it to them; else: systemctl disable --now $UNIT; rm $file; and retry"
+      "if it is theirs: rm -r $STATE_DIR here, which leaves it to them; else, which deletes its data: systemctl disable --now $UNIT; rm $file; and retry"
 }
 
 k3s_uninstall() {

@@ -164,7 +164,8 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
     texts = []
     for stack, those in found.items():
         project, _, name = stack.partition("/")
-        texts.append(f"{listed(those)} of {stack}. Fix: `busbar destroy {name}` in the folder of {project}")
+        fix = f"`busbar destroy {name}` in the folder of {project}; without its state: helm uninstall each"
+        texts.append(f"{listed(those)} of {stack}. Fix: {fix}")
     if texts:
         raise Failed("\n".join(["other stacks are on this cluster; nothing was removed:", *texts]))
 
