@@ -285,7 +285,7 @@ def after_failed_gate(path: Path, say: Callable[[str], None]) -> None:
         why = f"{path.name} has changed since the update began and is not valid"
         say(f"no diagnosis, because {why}. Fix: `busbar check-config {stack}`, correct it, then `{command}`")
         return
-    say(advice)
+    say(advice.replace(command, f"{command} --pool POOL") if len(cluster.pools) > 1 else advice)
     for pool in cluster.pools:
         verdict = Archive(file.project / ".busbar" / file.stack / pool).verdict() or {}
         if cluster.validation_of(pool).diagnose.when == "on_failure" and verdict.get("passed") is False:

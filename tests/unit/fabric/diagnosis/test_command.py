@@ -176,7 +176,7 @@ def test_a_failed_gate_diagnoses_the_pools_that_did_not_pass_where_the_configura
     said: list[str] = []
     after_failed_gate(failed_stack(when, passed=passed), said.append)
     assert [scope.pool for scope in found.scopes] == pools
-    assert said == [ADVICE]
+    assert said == [ADVICE.replace("diagnose prod", "diagnose prod --pool POOL")]
 
 
 INVALID = (
