@@ -96,7 +96,7 @@ def _refuse_lost(given: HostsFrom, gone: Mapping[str, Mapping[str, Any]]) -> Non
     """
     others = sorted(name for name, host in gone.items() if host["role"] != "worker")
     workers = [] if given.allow_removal else sorted(gone.keys() - {*others})
-    inline = "list the hosts in the stack file, for one update in place of it"
+    inline = "for one update list the hosts in the file instead"
     text = f"no longer in {given.source}. The update would drain and uninstall what is missing there"
     problems = [
         Finding(("hosts_from",), f"{listed(names, _SHOWN)}: {text}", f"put them back; to remove them, {way}")

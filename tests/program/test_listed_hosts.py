@@ -101,7 +101,7 @@ REFUSED: list[tuple[Stacks, dict[str, Any], str]] = [
     (Stacks({"hosts": without("gpu-1", "gpu-2", "gpu-3")}, state()), {"allow_removal": True},
      f"hosts.workers (in stack {STACK}): missing: Hosts with GPUs and HCAs."),
     (Stacks({"hosts": without("server-2", "server-3", "gpu-2")}, state()), {"allow_removal": True},
-     f"hosts_from: server-2, server-3: {GONE} list the hosts in the stack file, for one update in place of it"),
+     f"hosts_from: server-2, server-3: {GONE} for one update list the hosts in the file instead"),
 ]  # fmt: skip
 
 
