@@ -100,9 +100,8 @@ class Teardown(StrictModel):
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
     """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
-    values = {**spec.values, "VERB": "remove"}
-    if CANCEL_JOBS in os.environ:
-        values["CANCEL_JOBS"] = "true"
+    ends = {"CANCEL_JOBS": "true"} if CANCEL_JOBS in os.environ else {}
+    values = {**spec.values, "VERB": "remove", **ends}
     async with Hosts.open(spec.login, say) as hosts:
         try:
             facts = await hosts.run(
