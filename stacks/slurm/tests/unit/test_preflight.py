@@ -266,7 +266,7 @@ def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_ot
         ("ctl-2", "site", "Slurm slurmd host", False, False),
         # The first update has failed.
         ("ctl-2", "", "", False, False),
-        # Another machine under the name of the former one, which may be lost.
+        # Another machine has the name of the former one, which may be lost.
         ("ctl", "", "Slurm slurmd host", False, True),
         ("ctl", "", "Slurm slurmd host", True, False),
         ("ctl", "site", "Slurm slurmd host", False, False),

@@ -124,7 +124,7 @@ def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count
     with pytest.raises(NoVerdict, match="it is unknown whether jobs of Slurm run"):
         removal(cluster)
     removal(cluster, cancel_jobs=True)
-    # The file says so since, and no update could note it.
+    # A destroy says so to steps that the last update gave another value.
     monkeypatch.setenv("BUSBAR_CANCEL_JOBS", "true")
     removal(cluster)
 

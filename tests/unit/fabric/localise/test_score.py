@@ -95,7 +95,7 @@ def uplinks(share: float, *groups: int) -> dict[str, Any]:
         ((8, 8), {"alone": {"su0-4": 0.7}, "nodes": {"su0-4": 0.7}}, {}, ["nvlink su0-4"]),
         ((8, 8), MOST_ALONE, {}, ["settings"]),
         ((2,), {"nodes": {"su0-1": 0.6}}, {}, ["node su0-0 su0-1"]),
-        # By its peers alone; and one whose runs give nothing.
+        # The one node is slow by its peers alone; the runs of the other one give nothing.
         ((8,), {"nodes": {"su0-1": 0.8}}, {"expected": {}}, ["node su0-1"]),
         ((6, 6), {}, {"luck": lambda group: None if "su0-0" in group.nodes else 1.0}, ["nvlink su0-0"]),
     ],
