@@ -37,12 +37,10 @@ k3s_uninstall() {
   removed true
 }
 
-# KillMode=process leaves the pods running: kills K3s's containerd, its shims, and every process below them. A K3s that somebody
-# runs in a container (k3d) has the same names, in another PID namespace.
+# KillMode=process leaves the pods running: kills containerd and shims of this host's K3s (not of k3d), and all below them.
 k3s_kill_pods() {
-  local pids here
-  here=$(readlink /proc/self/ns/pid)
-  pids=$(ps -e -o pid= -o ppid= -o pidns= -o args= | awk -v here="${here//[!0-9]/}" '
+  local pids
+  pids=$(ps -e -o pid= -o ppid= -o pidns= -o args= | awk -v here="$(stat -Lc %i "/proc/$$/ns/pid")" '
     { parent[$1] = $2; order[++count] = $1 }
     $3 == here && $4 ~ /(^|\/)containerd[^\/]*$/ && /\/k3s\// { to_kill[$1] = 1 }
     END {

@@ -247,7 +247,11 @@ def pod() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_removal_ends_pods_then_mounts_then_the_record(worker: Host, pod: subprocess.Popen[bytes]) -> None:
     root = worker.root
-    worker.state("processes", f"{pod.pid} 1 containerd -c /var/lib/rancher/k3s/agent/etc/config.toml\n")
+    here, runs = (
+        Path("/proc/self/ns/pid").stat().st_ino,
+        "containerd -c /var/lib/rancher/k3s/agent/etc/config.toml",
+    )
+    worker.state("processes", f"{pod.pid} 1 {here} {runs}\n")
     worker.state("ip netns list", "cni-1 (id: 0)\nsite\n")
     worker.state("ip link show", "7: veth1@if2: <UP> master cni0\n8: eth0: <UP>\n")
     ours = [":CNI-HOSTPORT-DNAT - [0:0]", "-A FORWARD -j KUBE-FORWARD", "-A FORWARD -j FLANNEL-FWD"]
