@@ -45,7 +45,7 @@ may_remove() {
   fi
   [[ -n ${OWNER:-} ]] || return 0
   if [[ $(owner_field owner) != "$OWNER" || $(owner_field install_id) != "${INSTALL_ID:-}" ]]; then
-    note "this host now belongs to $(owner_field owner), not to $OWNER; no changes made"
+    note "this host now belongs to $(owner_field owner) of cluster $(owner_field install_id), not to $OWNER of cluster ${INSTALL_ID:-}; no changes made"
     removed false
     return 1
   fi

@@ -214,8 +214,8 @@ def test_a_host_is_removed_by_who_installed_it_last(box: Box, owners: list[dict[
 @pytest.mark.parametrize(
     ("owner", "says"),
     [
-        (RENAMED, "now belongs to busbar/dev/worker-b, not to busbar/dev/worker-a; no changes made"),
-        (OF_ANOTHER_CLUSTER, "now belongs to busbar/dev/worker-a"),
+        (RENAMED, "now belongs to busbar/dev/worker-b of cluster 1111, not to busbar/dev/worker-a of"),
+        (OF_ANOTHER_CLUSTER, "of cluster 2222, not to busbar/dev/worker-a of cluster 1111; no changes"),
         (None, "owner is missing); no changes made"),
     ],
 )
