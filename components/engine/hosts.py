@@ -115,7 +115,7 @@ def with_login(spec: Mapping[str, Any], login: SshLogin) -> pulumi.Output[str]:
 
 
 def with_id(spec: Mapping[str, Any], login: SshLogin, install_id: pulumi.Input[str]) -> pulumi.Output[str]:
-    """As `with_login`, with the id of the cluster."""
+    """Return the stdin of `with_login` with the id of the cluster in it."""
     of_cluster: pulumi.Output[str] = pulumi.Output.from_input(install_id)
     return of_cluster.apply(lambda known: with_login({**spec, "install_id": known}, login))
 

@@ -266,7 +266,7 @@ def names_the_broken_worker(said: str) -> bool:
 
 
 def rolling_out(lab: Lab, version: str, quarantine: str | None = None) -> str:
-    """What an update prints that rolls out the toolkit, and measures nothing. It must succeed."""
+    """Return the output of an update that rolls out the toolkit, and measures nothing. It must succeed."""
 
     def change(cluster: dict[str, Any]) -> None:
         cluster["gpu_operator"]["values"] = {"toolkit": {"version": version}}

@@ -65,7 +65,7 @@ class Lab:
         return self.pulumi(*words, cwd=cwd)
 
     def updated(self, *arguments: str, cwd: Path = PROJECT) -> str:
-        """What an update prints, which must succeed."""
+        """Return the output of an update, which must succeed."""
         done = self.up(*arguments, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -15,7 +15,7 @@ from busbar.components.engine.hosts import (
     SshLogin,
     create_host_command,
     create_host_removal,
-    with_login,
+    with_id,
 )
 from busbar.components.engine.join_tokens import TOKEN_ARGUMENTS, create_password
 from busbar.components.engine.local_command import create_hosts_command
@@ -67,9 +67,7 @@ class SlurmHosts(pulumi.ComponentResource):
 
     def _preflight(self, name: str) -> local.Command:
         spec = preflight.spec_of(self._slurm).data()
-        stdin: pulumi.Output[str] = self._install_id.apply(
-            lambda known: with_login({**spec, "install_id": known}, self._login)
-        )
+        stdin = with_id(spec, self._login, self._install_id)
         own = pulumi.ResourceOptions(parent=self)
         # Hosts that passed with the same spec are not checked again.
         return create_hosts_command(
