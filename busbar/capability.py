@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[1] / "stacks"
 ENTRY_POINTS = "busbar.capabilities"
-CANCEL_JOBS = "BUSBAR_CANCEL_JOBS"  # Set by a destroy that may end jobs, for the steps that it starts.
+CANCEL_JOBS = "BUSBAR_CANCEL_JOBS"  # A destroy sets it for its steps: true if they may end jobs.
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class Teardown(StrictModel):
 
 async def remove_host(spec: HostRemoval, say: Say) -> str | None:
     """Remove what busbar installed. Returns why nothing could be removed, or None. Raises ScriptError."""
-    ends = {"CANCEL_JOBS": "true"} if CANCEL_JOBS in os.environ else {}
+    ends = {"CANCEL_JOBS": "true"} if os.environ.get(CANCEL_JOBS) == "true" else {}
     values = {**spec.values, "VERB": "remove", **ends}
     async with Hosts.open(spec.login, say) as hosts:
         try:

@@ -161,8 +161,7 @@ def destroy(target: Target, options: Options) -> int:
             return DONE
         # Jobs may have started since the first question.
         guard.check(ends=True)
-        if guard.may_end:
-            os.environ[CANCEL_JOBS] = "true"
+        os.environ[CANCEL_JOBS] = str(guard.may_end).lower()
         s.title(s.command)
         rows, _, failure = s.update(stack, stack.destroy, parallel=options.parallel, continue_on_error=True)
         if failure:

@@ -99,7 +99,7 @@ def await_removal(api: Api, spec: StepSpec, clock: Clock, progress: ProgressCall
 def refuse_jobs(api: ProxyApi, spec: StepSpec, clock: Clock, progress: ProgressCallback) -> None:
     """The step `before-removal`. Raises Failed with the jobs that run or wait, and ApiError."""
     _refuse_others(api)
-    ends = spec.cancel_jobs or CANCEL_JOBS in os.environ
+    ends = spec.cancel_jobs or os.environ.get(CANCEL_JOBS) == "true"
     if jobs := end_jobs(SlurmApi(api, spec.namespace), clock, progress, ends=ends):
         what = f"{listed(jobs)} are running or pending; nothing was removed"
         raise Failed(f"{what}. Fix: wait for their end, or {_CANCEL}")

@@ -108,10 +108,11 @@ def test_a_worker_that_is_gone_is_given_up_while_another_host_answers(accepted: 
 def test_a_destroy_that_may_end_jobs_says_so_to_hosts_whatever_the_last_update_noted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    commands: list[str] = []
-    monkeypatch.setenv("BUSBAR_CANCEL_JOBS", "true")
-    assert remove("w-1", answers({}, commands), LB) == (None, [])
-    assert "CANCEL_JOBS=true" in commands[-1].split()
+    for value in ("true", "false"):
+        commands: list[str] = []
+        monkeypatch.setenv("BUSBAR_CANCEL_JOBS", value)
+        assert remove("w-1", answers({}, commands), LB) == (None, [])
+        assert ("CANCEL_JOBS=true" in commands[-1].split()) is (value == "true")
 
 
 def test_a_host_is_not_gone_if_no_other_one_answers_either() -> None:

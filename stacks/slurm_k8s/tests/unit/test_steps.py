@@ -121,6 +121,7 @@ def test_where_slurm_cannot_be_asked_nothing_is_removed_unless_jobs_do_not_count
 ) -> None:
     cluster = Jobs()
     cluster.failures = [ApiError("GET", 503, "no endpoints")] * 500
+    monkeypatch.setenv("BUSBAR_CANCEL_JOBS", "false")
     with pytest.raises(NoVerdict, match="it is unknown whether jobs of Slurm run"):
         removal(cluster)
     removal(cluster, cancel_jobs=True)
