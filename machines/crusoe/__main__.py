@@ -47,12 +47,20 @@ class Machines(ConfigModel):
     rail_groups: dict[DnsLabel, Place] = Field(default={})
 
 
+def token(kind: str) -> str:
+    return f"crusoe:index/{kind[0].lower()}{kind[1:]}:{kind}"
+
+
 async def choose_network(config: Machines, package: Awaitable[str]) -> str:
     """The InfiniBand network with room for the machines that this stack does not have yet."""
     own = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
-    outputs = ask_engine("readStackOutputs", {"name": own}, "the outputs of this stack")["outputs"]
-    made = [host for host in outputs.get("hosts", {}).get("hosts", []) if host["role"] == "worker"]
-    slices, chosen = SLICES * (config.gpu_count - len(made)), config.ib_network or outputs.get("ib_network")
+    # The outputs would lack what an update has made that failed before its end.
+    state = ask_engine("readStackResourceOutputs", {"stackName": own}, "the state of this stack")["outputs"]
+    machines = [urn for urn, each in state.items() if each["type"] == token("ComputeInstance")]
+    made = [urn for urn in machines if "::gpu-" in urn]
+    partitions = (each["outputs"] for each in state.values() if each["type"] == token("IbPartition"))
+    slices, chosen = SLICES * (config.gpu_count - len(made)), config.ib_network
+    chosen = chosen or next((each.get("ibNetworkId") for each in partitions), None)
     answer = await pulumi.runtime.invoke_async(IB_NETWORKS, {}, package_ref=package)
     free: dict[str, int] = {}
     for network in answer["ibNetworks"]:
@@ -101,9 +109,8 @@ async def main() -> None:
     package = asyncio.ensure_future(register_package(*PACKAGE, parameter))
 
     def make(kind: str, name: str, opts: pulumi.ResourceOptions | None = None, **inputs: Any) -> Any:
-        token = f"crusoe:index/{kind[0].lower()}{kind[1:]}:{kind}"
         inputs["name"] = f"{config.name}-{name}"
-        return pulumi.CustomResource(token, name, inputs, opts, package_ref=package)
+        return pulumi.CustomResource(token(kind), name, inputs, opts, package_ref=package)
 
     ib_network = await choose_network(config, package)
     network = make("VpcNetwork", "network", cidr=config.cidr)

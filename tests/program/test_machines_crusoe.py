@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,8 @@ def network(name: str, quantity: int, location: str = "us-east1-a", slices: str 
 NETWORKS = [network("elsewhere", 999, "eu-iceland1-a"), network("small", 8), network("large", 600)]
 
 
-def up(
-    networks: list[dict[str, Any]] = NETWORKS, before: Mapping[str, Any] | None = None, **changes: Any
-) -> Run:
-    """Run the program; `before`: the outputs of the stack."""
+def up(networks: list[dict[str, Any]] = NETWORKS, before: Run | None = None, **changes: Any) -> Run:
+    """Run the program; `before`: the run that has made the state of the stack."""
     addresses = iter(range(1, 1000))
 
     def answer(args: mocks.MockResourceArgs) -> dict[str, Any]:
@@ -59,8 +56,9 @@ def up(
         return {}
 
     def call(args: mocks.MockCallArgs) -> dict[Any, Any]:
-        if args.token == "pulumi:pulumi:readStackOutputs":
-            return {"outputs": dict(before or {}), "secretOutputNames": []}
+        if args.token == "pulumi:pulumi:readStackResourceOutputs":
+            made = before.custom if before else []
+            return {"outputs": {each.urn: {"type": each.type, "outputs": each.inputs} for each in made}}
         assert args.token == "crusoe:index/getIbNetworks:getIbNetworks"
         return {"ibNetworks": networks}
 
@@ -114,7 +112,7 @@ def test_too_little_capacity_ends_it_with_the_numbers() -> None:
 
 
 def test_only_new_machines_need_capacity_and_the_network_stays() -> None:
-    before = up().outputs
+    before = up()
     full = [network("small", 800), network("large", 0)]
     again = up(full, before)
     assert again.error is None and again.named("partition").inputs["ibNetworkId"] == "large"
