@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import rules
@@ -38,14 +37,6 @@ def policy(name: str, description: str, rule: Rule, **more: dict[str, Any]) -> S
     return StackValidationPolicy(name, description, validate, config_schema=schema)
 
 
-def accepted(cluster: rules.ClusterOutputs, config: Mapping[str, Any]) -> str | None:
-    """Judge only where a folder is named."""
-    if "acceptance" not in config:
-        return None
-    why: str | None = rules.not_accepted(cluster, Path(config["acceptance"]), Path(config["signers"]))
-    return why
-
-
 PolicyPack(
     "busbar-fabric",
     enforcement_level=EnforcementLevel.MANDATORY,
@@ -64,7 +55,7 @@ PolicyPack(
         policy(
             "accepted",
             "The cluster was accepted by a known signer.",
-            accepted,
+            rules.not_accepted,
             acceptance={"type": "string"},
             signers={"type": "string"},
         ),

@@ -57,8 +57,14 @@ def stale(cluster: ClusterOutputs, max_age_days: float, now: datetime | None = N
     return None
 
 
-def not_accepted(cluster: ClusterOutputs, folder: Path, signers: Path) -> str | None:
-    """No known signer has accepted this cluster, by `busbar accept verify`."""
+def not_accepted(cluster: ClusterOutputs, config: Mapping[str, Any]) -> str | None:
+    """No known signer has accepted this cluster, by `busbar accept verify`; not judged without a folder."""
+    given = [key for key in ("acceptance", "signers") if key in config]
+    if len(given) == 1:
+        return f"the policy's configuration has only {given[0]}. Fix: give acceptance and signers, or none"
+    if not given:
+        return None
+    folder, signers = (Path(config[key]) for key in given)
     words = ["busbar", "accept", "verify", str(folder), "--signers", str(signers)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -103,8 +103,13 @@ def test_a_cluster_without_a_signed_acceptance_of_its_own_is_refused(
     program("busbar", f"echo not decided: prod; exit {code}")
     if accepted:
         (tmp_path / "acceptance.json").write_text(json.dumps({"cluster_id": accepted}))
-    found = rules.not_accepted(cluster(passing()), tmp_path, tmp_path / "signers")
+    given = {"acceptance": str(tmp_path), "signers": str(tmp_path / "signers")}
+    found = rules.not_accepted(cluster(passing()), given)
     assert found is None if says is None else says in found
+    assert rules.not_accepted(cluster(passing()), {}) is None
+    for key in given:
+        half = rules.not_accepted(cluster(passing()), {key: given[key]})
+        assert f"has only {key}. Fix: give acceptance and signers, or none" in half
 
 
 def test_an_acceptance_without_a_cluster_id_accepts_no_cluster(
@@ -114,4 +119,5 @@ def test_an_acceptance_without_a_cluster_id_accepts_no_cluster(
     (tmp_path / "acceptance.json").write_text('{"cluster_id": null}')
     measured = cluster(passing()).model_copy(update={"cluster_id": None})
     says = "accepts a cluster without an id, and this is busbar/"
-    assert says in str(rules.not_accepted(measured, tmp_path, tmp_path / "signers"))
+    given = {"acceptance": str(tmp_path), "signers": str(tmp_path / "signers")}
+    assert says in str(rules.not_accepted(measured, given))
