@@ -73,10 +73,10 @@ def measure(
     broken worker that is not in quarantine; 64: bad usage; 70: an error of busbar itself; 130: interrupted.
     With several pools the worst counts.
     """
-    progress(f"measuring stack {stack}")
     path = find_file(stack, project)
     capability = capability_of(path)
     on_site = capability.measuring(path) if capability else _measure_pools
+    progress(f"measuring stack {stack}")
     raise typer.Exit(on_site(path, pool, nodes, idle=idle, minutes=minutes, as_json=as_json))
 
 

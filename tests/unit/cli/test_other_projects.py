@@ -36,7 +36,8 @@ def test_a_stack_without_hosts_has_own_commands(words: str, capability: Capabili
         pytest.skip("it serves them")
     done = busbar(*words.format(example(tmp_path, capability)).split())
     assert done.exit_code == 64, done.output
-    assert f"Pulumi.mine.yaml is a stack of {capability.project}, which has no hosts of" in done.stderr
+    said = f"error: Pulumi.mine.yaml is a stack of {capability.project}, which has no hosts of"
+    assert done.stderr.startswith(said)
     assert "Fix: name the stack of its cluster; for this one: busbar status mine" in done.stderr
     assert capability.gate is not None and capability.gate.raised in done.stderr
 
