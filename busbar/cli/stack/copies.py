@@ -195,8 +195,11 @@ def _places(s: Session, answers: Sequence[tuple[Host, Mapping[str, Any]] | str],
 
 
 def keep(s: Session, former: Snapshot, state: Snapshot) -> None:
-    """Keep a copy of the state if it is not that of the newest one here. What goes wrong is a warning."""
-    if not state.resources:
+    """Keep a copy of the state if it is not that of the newest one here. What goes wrong is a warning.
+
+    A state that has made nothing, such as the new one of a stack whose state is lost, is not worth one.
+    """
+    if not state.made:
         return
     folder = s.target.folder
     here = Place.of_folder(folder).headers
@@ -272,7 +275,7 @@ def refuse(header: Header, places: Sequence[Place]) -> None:
 def _choose(s: Session, login: Login | None, places: Sequence[Place]) -> tuple[Header, str]:
     """The newest whole copy of this stack, and its export. Prints which there are. Raises Failed."""
     wanted = (stackfile.project_name(s.target.project) or "", s.target.name)
-    others: set[str] = set()
+    clusters, others = {each.install_id for each in places} - {""}, set[str]()
     for header in _newest(places):
         if (header.project, header.stack) != wanted:
             others.add(f"{header.project}/{header.stack}")
@@ -282,9 +285,14 @@ def _choose(s: Session, login: Login | None, places: Sequence[Place]) -> tuple[H
         s.say(f"{header.time}  {counted(header.resources, 'resource')}, by {header.author}, on {on}")
         for place in having:
             try:
-                return read(_fetch(s.target, login, place.host, header.name))
+                found = read(_fetch(s.target, login, place.host, header.name))
             except (OSError, ValueError) as error:
                 s.say(f"  damaged on {place.name}: {error}")
+                continue
+            if not clusters or install_id_in(found[1]) in clusters:
+                return found
+            s.say("  of another cluster than the hosts, or from before it was made")
+            break
     also = f"; there are copies of {listed(sorted(others))}, which are not imported here" if others else ""
     asked = listed([place.name for place in places])
     raise Failed(f"no whole copy of the state of {'/'.join(wanted)} on {asked}{also}", LOST)

@@ -171,6 +171,25 @@ def test_the_newest_whole_copy_is_taken_from_any_place(session: Any, monkeypatch
         copies._choose(session, None, [here])
 
 
+def test_a_copy_of_another_cluster_than_the_hosts_is_passed_over(session: Any) -> None:
+    """A new state in place of the lost one, as `busbar up` made one until preflight refused the hosts."""
+    folder = session.target.folder / "state"
+    folder.mkdir(parents=True)
+    made = [{**HOST, "inputs": {"create": f"env INSTALL_ID={each * 16} bash"}} for each in "ab"]
+    for text in (state(ROOT, each).text for each in (*made, TOKEN)):
+        header = header_of(text, session.target, "ada@laptop")
+        (folder / header.name).write_text(packed(header, text))
+    here, on_server = Place.of_folder(session.target.folder), place("server-1", "a" * 16)
+    assert "a" * 16 in copies._choose(session, None, [here, on_server])[1]
+    with pytest.raises(Failed, match="no whole copy of the state of tiny/prod on this folder, server-1"):
+        copies._choose(session, None, [here, place("server-1", "c" * 16)])
+
+
+def test_a_state_that_has_made_nothing_displaces_no_copy(session: Any) -> None:
+    copies.keep(session, state(), state(ROOT, CLUSTER, TOKEN))
+    assert not session.target.folder.exists()
+
+
 def test_a_newer_state_and_a_silent_host_are_warnings(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other, _ = copy("other", author="bob@desktop")
     asked: list[dict[str, str]] = []
