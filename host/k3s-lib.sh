@@ -94,7 +94,9 @@ record_preexisting_files() {
   for path in "${K3S_MADE[@]}"; do
     [[ -e $path ]] || printf '%s\n' "$path"
   done | write_file "$STATE_DIR/absent" 0600
-  [[ ! -e $K3S || -e $K3S_UNITS/$UNIT.service ]] || cp -a "$K3S" "$STATE_DIR/k3s.original"
+  for path in "$K3S" "$K3S_AUTH_CONFIG"; do
+    [[ ! -e $path || -e $K3S_UNITS/$UNIT.service ]] || cp -a "$path" "$STATE_DIR/${path##*/}.original"
+  done
   # Disks of the site below the folders of K3s: removal empties them and leaves them mounted.
   { mounts_below "$K3S_DATA_DIR"; mounts_below "$KUBELET_DIR"; } | write_file "$STATE_DIR/mounts" 0600
   files_below "$KUBELET_DIR" | write_file "$STATE_DIR/preexisting-kubelet" 0600

@@ -25,10 +25,11 @@ k3s_uninstall() {
   systemctl reset-failed "$UNIT" 2>/dev/null || true
   restore_original "$K3S"
   rm -f /etc/sysctl.d/90-busbar-kubelet.conf
-  rm -f "$K3S_CONFIG_DIR"/{config.yaml,auth-config.yaml,k3s.yaml}
+  rm -f "$K3S_CONFIG_DIR/config.yaml"
+  # An agent writes neither of these.
+  [[ $UNIT != k3s ]] || { rm -f "$K3S_CONFIG_DIR/k3s.yaml" && restore_original "$K3S_AUTH_CONFIG"; }
   [[ ! -s $STATE_DIR/registries.written ]] || restore_original "$K3S_CONFIG_DIR/registries.yaml"
-  # /etc/rancher/node/password stays, as with K3s's own script: with it this machine may join again while a Node
-  # of its name still exists.
+  # /etc/rancher/node/password stays, as with K3s's own script: with it this machine may join its former Node again.
   rmdir --ignore-fail-on-non-empty "$K3S_CONFIG_DIR" /etc/rancher 2>/dev/null || true
   rm -rf /run/k3s /run/flannel "$KUBECACHEDIR"
   k3s_remove_data

@@ -136,12 +136,13 @@ address_is_configured() {
   grep -qsE '^["'\'']?(node-ip|flannel-iface)["'\'']?:' /etc/rancher/k3s/config.yaml.d/*.yaml
 }
 
-# private_files: those of K3s with tokens, keys or logins; a registries.yaml of the site is not ours to protect.
+# private_files: those of K3s with tokens, keys or logins; not a registries.yaml of the site, or a k3s.yaml on a worker.
 private_files() {
   local path
   for path in "$K3S_CONFIG_DIR"/{config,registries,k3s}.yaml "$K3S_DATA_DIR"/server/{token,agent-token} \
     "$K3S_DATA_DIR"/{agent,server/cred}/*.kubeconfig; do
     [[ $path != */registries.yaml || -s $STATE_DIR/registries.written ]] || continue
+    [[ $path != */k3s.yaml || -e $K3S_DATA_DIR/server/token ]] || continue
     [[ ! -f $path ]] || printf '%s\n' "$path"
   done
 }

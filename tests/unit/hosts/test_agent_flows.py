@@ -260,7 +260,7 @@ def test_a_removal_ends_pods_then_mounts_then_the_record(worker: Host, pod: subp
     mounts = [f"{root}/run/k3s/a", f"{root}/var/lib/kubelet/pods/1", f"{root}/run/k3s-site", "/site"]
     worker.write("proc/self/mounts", "".join(f"x {mount} fs rw 0 0\n" for mount in mounts))
     made = ["run/k3s/x", "run/busbar-kubectl/x", "run/busbar/script", "var/lib/kubelet/x", "var/log/pods/x"]
-    for path in (*made, f"{DROP_INS}/20-busbar-proxy.conf", "etc/rancher/k3s/auth-config.yaml"):
+    for path in (*made, f"{DROP_INS}/20-busbar-proxy.conf"):
         worker.write(path, "")
     networks = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.4.1/24\nFLANNEL_IPV6_NETWORK=fd00::/56\n"
     worker.write("run/flannel/subnet.env", networks)
@@ -313,10 +313,14 @@ def test_a_removed_worker_tells_whether_it_made_its_node_again(worker: Host, nod
     assert ('"node_again":true' in remove(worker).stdout) is again
 
 
-def test_a_drop_in_of_the_site_for_the_unit_stays(worker: Host) -> None:
-    worker.write(f"{DROP_INS}/site.conf", "[Service]\n")
+@pytest.mark.parametrize(
+    "path", [f"{DROP_INS}/site.conf", "etc/rancher/k3s/k3s.yaml", "etc/rancher/k3s/auth-config.yaml"]
+)
+def test_a_file_of_the_site_that_no_agent_writes_stays_as_it_is(worker: Host, path: str) -> None:
+    worker.write(path, "")
+    install(worker)
     remove(worker)
-    assert [*worker.files()] == [f"/{DROP_INS}/site.conf"]
+    assert worker.files() == {f"/{path}": "644"}
 
 
 @pytest.mark.parametrize(

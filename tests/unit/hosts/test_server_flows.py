@@ -280,12 +280,21 @@ def test_an_address_that_does_not_answer_is_named(sharing: Host) -> None:
     assert "the virtual IP 10.0.0.8 is not responding after 30 s. Fix: check hosts.virtual_ip" in said
 
 
-def remove(host: Host) -> list[str]:
+def remove(host: Host, **values: str) -> list[str]:
     """The steps of a removal, after which nothing of busbar is on the host."""
-    facts = host.facts("k3s-server", {}, VERB="remove", **VALUES)
+    facts = host.facts("k3s-server", {}, VERB="remove", **{**VALUES, **values})
     assert facts == {"node": "server-1", "removed": True}
     assert host.files() == {}
     return host.steps
+
+
+def test_a_file_of_the_site_where_ours_was_is_there_again_after_a_removal(tmp_path: Path) -> None:
+    host, auth = bare(tmp_path), "etc/rancher/k3s/auth-config.yaml"
+    host.write(auth, "of the site")
+    install(host)
+    host.write("run/busbar-teardown", "")
+    host.facts("k3s-server", {}, VERB="remove", **VALUES)
+    assert host.text(auth) == "of the site"
 
 
 # The first of the peers does not answer.
