@@ -330,8 +330,11 @@ remove_server() {
 # is stopped first: a removed member that starts again joins again (k3s-io/k3s#4023). Of two members both are needed
 # until the other one is the only member: K3s runs on, but is not restarted.
 leave_cluster() {
-  local nodes members ready claims
+  local nodes members ready claims name
   [[ -d $K3S_DATA_DIR/server/db/etcd/member && -x $K3S ]] || return 0
+  # By hand NODE_NAME may be another one, such as the name of the host: etcd would keep this server as a member.
+  name=$({ cat "$K3S_CONFIG_DIR/config.yaml" 2>/dev/null || true; } | config_value node-name)
+  NODE_NAME=${name:-$NODE_NAME}
   if is_torn_down; then
     note "the whole cluster is being removed: $NODE_NAME does not leave etcd first"
     return 0

@@ -307,10 +307,13 @@ LEAVES = f"{OTHER} annotate node server-1 etcd.k3s.cattle.io/remove=true --overw
 UNINSTALLED = "ip link delete cni0"
 
 
-def test_one_of_three_servers_stops_before_it_leaves_etcd_through_another_one(server: Host) -> None:
+@pytest.mark.parametrize("name", ["server-1", "Node-17.example.com"], ids=["its name", "by hand"])
+def test_one_of_three_servers_stops_before_it_leaves_etcd_through_another_one(
+    server: Host, name: str
+) -> None:
     server.state("api", "https://10.0.0.13:6443\n")
     server.state("servers", "server-1 True\nserver-2 True\nserver-3 True\n")
-    in_order(remove(server), STOPPED, LEAVES, DELETED, UNINSTALLED)
+    in_order(remove(server, NODE_NAME=name), STOPPED, LEAVES, DELETED, UNINSTALLED)
 
 
 def test_one_of_two_servers_leaves_etcd_while_it_runs_and_never_starts_again(server: Host) -> None:
