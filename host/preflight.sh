@@ -214,9 +214,10 @@ listening() {
     }'
 }
 
-# managed UNIT: whether busbar installed it, even if the installation was interrupted.
+# managed UNIT: whether busbar installed it, even if the installation or the removal was interrupted.
 managed() {
-  grep -qs '^# Written by busbar' "/etc/systemd/system/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf"
+  grep -qs '^# Written by busbar' "$K3S_UNITS/$1.service" "/etc/$1/$1.cfg" "/etc/$1/$1.conf" ||
+    [[ ! -e $K3S_UNITS/$1.service && $(owner_field role):$1 == @(server:k3s|worker:k3s-agent) ]]
 }
 
 # server_name: the name in etcd of a K3s server with data.

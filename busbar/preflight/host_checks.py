@@ -190,12 +190,16 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
                 ("docs", "hosts", "'Renaming and moving'"),
             ),
         )
-    if {"k3s", "k3s-agent"} & foreign or (report.k3s_data and not report.managed):
-        yield error(
-            "has a K3s that busbar did not install",
+    k3s = [unit for unit in ("k3s", "k3s-agent") if unit in foreign]
+    if k3s or (report.k3s_data and not report.managed):
+        fix = (
             "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data); one without "
-            "data: rm its units, and move its config.yaml into /etc/rancher/k3s/config.yaml.d/",
+            "data: rm its units, and move its config.yaml into /etc/rancher/k3s/config.yaml.d/"
         )
+        if k3s and report.owner.owner:
+            unit = f"/etc/systemd/system/{k3s[0]}.service"
+            fix = f"one of this cluster that was upgraded by hand: rm {unit}, and retry; else {fix}"
+        yield error("has a K3s that busbar did not install", fix)
 
 
 def _kubernetes(role: str, required: HostRequirements, report: Report) -> Iterator[Finding]:

@@ -335,13 +335,15 @@ def test_what_fails_on_the_way_holds_up_no_removal(worker: Host, fails: str) -> 
     assert (done.returncode, worker.files(), done.stderr) == (0, {}, said)
 
 
-def test_a_k3s_that_others_installed_over_ours_is_not_removed_with_it(worker: Host) -> None:
-    """The worker was lent, and its mark is still ours."""
+def test_a_k3s_that_others_installed_over_ours_is_neither_updated_nor_removed_with_it(worker: Host) -> None:
+    """The worker was lent, and its mark is still ours. Without their unit, it is ours again."""
     worker.write("etc/systemd/system/k3s-agent.service", "[Service]\n")
+    assert "has a K3s that busbar did not install; no changes made" in refused(worker, config=CHANGED)
     before, done = worker.files(), remove(worker)
     assert "others have installed K3s over that of busbar (k3s-agent.service); no changes made" in done.stderr
     assert (done.returncode, worker.files(), worker.steps) == (1, before, [])
     (worker.root / "etc/systemd/system/k3s-agent.service").unlink()
+    assert RESTARTED in install(worker)
     assert '"removed":true' in remove(worker).stdout
 
 
