@@ -163,7 +163,7 @@ class PoolResult(OutputModel):
     """The Nodes that were measured. Absent where nothing was."""
     stale: tuple[str, ...] | None = None
     """Changes since the measurement, such as `k3s v1.35.6+k3s1 -> v1.35.7+k3s1`, of a verdict that stays
-    because the GPUs were held (validation.when_busy: keep). Absent for any other verdict."""
+    because the GPUs were held (validation.when_busy: keep), or in a targeted update. Absent for any other."""
     busbw_gbps: FiniteFloat | None = None
     """busbw of the first collective at its largest size: the smaller of out-of-place and in-place."""
     expected_gbps: FiniteFloat | None = None
@@ -268,13 +268,14 @@ def previous_result(printed: str | None) -> dict[str, Any] | None:
 def current_result(printed: str | None, settings: Settings, nodes: Sequence[str]) -> dict[str, Any]:
     """The result of a pool whose collector PRINTED it, with the Nodes that were measured.
 
-    SETTINGS and NODES are those of the measurement that is wanted now; a result that stays because the GPUs
-    were held lists how they differ from its own.
+    SETTINGS and NODES are those of the measurement that is wanted now. A result that stays because the GPUs
+    were held, or that a targeted update (`pulumi up --target`) has left, lists how they differ from its own.
     """
     result, found = read_result(printed), printed_object(printed)
-    if found.get("kept"):
+    former = (found.get("record") or {}).get("settings") or {}
+    if found.get("kept") or former.get(JOB, settings[JOB]) != settings[JOB]:
         measured = result.get("nodes_measured") or ()
-        return {**result, "stale": _stale(found["record"]["settings"], settings, measured, nodes)}
+        return {**result, "stale": _stale(former, settings, measured, nodes)}
     if result.get("busbw_gbps") is not None:
         return {**result, "nodes_measured": list(nodes)}
     return result

@@ -32,7 +32,11 @@ class Update:
 
     def kept(self, verdict: dict[str, Any] | None = None) -> str:
         """What the collector of a later update prints where the verdict of this one stays."""
-        return json.dumps({**summarize(verdict or passing(), record=self.record), "kept": True})
+        return json.dumps({**json.loads(self.printed(verdict)), "kept": True})
+
+    def printed(self, verdict: dict[str, Any] | None = None) -> str:
+        """What the collector of this update prints."""
+        return json.dumps(summarize(verdict or passing(), record=self.record))
 
 
 def k3s(version: str) -> dict[str, Any]:
@@ -65,6 +69,14 @@ def test_a_kept_verdict_says_which_version_was_measured(tmp_path: Path, verdict:
 )
 def test_every_change_since_is_named(tmp_path: Path, parts: dict[str, Any], stale: list[str]) -> None:
     assert Update(tmp_path, Update(tmp_path, PRINTED).kept(), **parts).result["stale"] == stale
+
+
+def test_a_verdict_that_a_targeted_update_left_is_not_one_of_the_worker_that_it_added(tmp_path: Path) -> None:
+    first = Update(tmp_path, PRINTED, nodes=3)
+    assert "stale" not in Update(tmp_path, first.printed(), nodes=3).result
+    left = Update(tmp_path, first.printed()).result
+    assert left["nodes_measured"] == ["worker-1", "worker-2", "worker-3"]
+    assert left["stale"] == ["not measured: worker-4"]
 
 
 def test_a_job_that_differs_in_nothing_that_has_a_name_is_named_itself(tmp_path: Path) -> None:
