@@ -72,8 +72,7 @@ class Capability:
     help: str
     """One line on that group."""
     commands: str
-    """Module with `register`, which adds the commands, if any. With a project it has `describe`, for
-    check-config."""
+    """Module with `register`, which adds commands, if any, and with a project `describe` (check-config)."""
     config: str | None = None
     """The ProjectConfig of its Pulumi project, which is called busbar-NAME, if there is one."""
     gate: Gate | None = None

@@ -11,8 +11,7 @@ DEADLINE_SECONDS = 300
 
 
 class ApiEndpoint(pulumi.ComponentResource):
-    """Makes one Command, which ends when /readyz is 200 at the server of the kubeconfig (secret), without a
-    load balancer of busbar."""
+    """Makes one Command, which ends when /readyz is 200 at the server of the kubeconfig (secret)."""
 
     steps: list[local.Command]
 

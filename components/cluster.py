@@ -38,8 +38,7 @@ class Cluster(pulumi.ComponentResource):
     """A highly available K3s cluster on machines reachable over SSH, its fabric measured with NCCL.
 
     The names of all its resources begin with its own, which must never change: another name would uninstall
-    the hosts. The outputs are those of the contract (docs/outputs.md). A number is None if nothing was
-    measured.
+    the hosts. The outputs are those of docs/outputs.md. A number is None if nothing was measured.
     """
 
     outputs: pulumi.Output[dict[str, Any]]
@@ -138,8 +137,7 @@ class Cluster(pulumi.ComponentResource):
         }
         workers = [*pools.values()]
 
-        # Operators come after all workers, and so after all servers that may restart. Each waits for the
-        # resources that it offers.
+        # Operators come after all workers and servers, and each waits for the resources that it offers.
         provider = create_cluster_provider(
             kubeconfig,
             install_id,

@@ -62,8 +62,7 @@ apply_agent() {
   fi
 }
 
-# prepare_restart: returns when this agent may restart. A Node that is not Ready is unavailable already: nothing there can
-# be drained.
+# prepare_restart: returns when this agent may restart. Nothing can be drained from a Node that is not Ready.
 prepare_restart() {
   poll 20 k3s_node_is_ready || return 0
   [[ $RUNNING_JOBS == keep ]] || await_jobs

@@ -15,8 +15,7 @@ K3S_MADE=(/usr/local/nvidia/toolkit /var/run/cdi /var/log/pods /var/log/containe
 K3S_MAX_CRASHES=3
 K3S_MAX_AUTH_FAILURES=8
 
-# k3s_refuse_conflicts UNIT: a host is a server or a worker, never both; a K3s that others installed or upgraded after preflight
-# stays.
+# k3s_refuse_conflicts UNIT: a host is a server or a worker, never both; a K3s of others, or upgraded by others, stays.
 k3s_refuse_conflicts() {
   local other found
   ! systemctl is-active --quiet "$1" ||
@@ -303,8 +302,7 @@ k3s_restart() {
 }
 
 # k3s_await SECONDS WHAT COMMAND...: waits until the command succeeds; ends early if the unit keeps crashing.
-# A busy systemd begins later with the restart that k3s_start has asked for: until then the unit is active, and its Node
-# Ready, as before.
+# A busy systemd begins later with the restart: until then the unit is active, and its Node Ready, as before.
 k3s_await() {
   local seconds=$1 what=$2 deadline=$((SECONDS + $1)) crashes=0 turns=0
   shift 2

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Removes K3s from a host, or only its pods and their network: what busbar and K3s made there, and nothing that was there
-# before.
+# Removes what busbar and K3s made on a host, or only pods and their network; nothing that was there before.
 
 POD_CIDR_DEADLINE=60
 

@@ -149,8 +149,7 @@ rotate_server_token() {
   token_digest "$next" | write_file "$STATE_DIR/token-in-etcd" 0600
 }
 
-# token_is_in_etcd TOKEN: whether this server has rotated to it: its digest is noted here, or K3s does not start any more, and
-# has said why since it last ran.
+# token_is_in_etcd TOKEN: whether this server has rotated to it: its digest is noted, or K3s said so when it did not start.
 token_is_in_etcd() {
   local since
   [[ $(cat "$STATE_DIR/token-in-etcd" 2>/dev/null || true) != "$(token_digest "$1")" ]] || return 0
@@ -165,8 +164,7 @@ forget_passwords() {
   rm -f "$K3S_DATA_DIR/server/cred/passwd"
 }
 
-# save_passwords TOKEN: on server 1 after its start with changed tokens: the others find them in etcd, and so does its own next
-# start.
+# save_passwords TOKEN: on server 1 with changed tokens: the others find them in etcd, and so does its own next start.
 save_passwords() {
   poll 60 passwords_are_saved "$(password_of "$1")" || die "k3s did not save its tokens in etcd (PUT /v1-k3s/token)" \
     "see: journalctl -u k3s; then retry"

@@ -177,8 +177,7 @@ membership_line() {
     return
   fi
   if [[ $FIRST == true ]]; then
-    # If its machine was replaced, server 1 joins the running servers: a second cluster-init would make a
-    # second cluster.
+    # If its machine was replaced, server 1 joins the running servers, and makes no second cluster.
     for peer in $PEERS; do
       if peer_reachable "$peer"; then
         printf 'server: "https://%s:6443"' "$(bracketed "$peer")"

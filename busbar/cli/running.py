@@ -167,8 +167,7 @@ def restore(
     """Replace everything in the cluster by a snapshot of etcd; the API is unavailable for minutes.
 
     Everything written since the snapshot is lost. Each server keeps its previous data in a folder that is
-    printed. Refused while `busbar up` or `busbar destroy` is running. After an interruption: run the same
-    command again.
+    printed. Refused while `busbar up` or `busbar destroy` is running. After an interruption: run it again.
     """
     import asyncio
 

@@ -16,8 +16,7 @@ from busbar.manifests.nccljob import NcclJob
 from busbar.manifests.ncclrun import NcclRun
 from busbar.models import StrictModel
 
-# The collector waits this much longer than the job may run, for the controller to record a job that ended at
-# its own deadline.
+# The collector waits this much longer: the controller has to record a job that ended at its own deadline.
 GRACE_SECONDS = 60
 # Fields of the expectation that follow from the Nodes.
 _OF_THE_NODES = {"nodes", "hosts", "reasoning"}
@@ -83,8 +82,7 @@ def settings_of(
 ) -> Settings:
     """The settings that an MPIJob of busbar measures with, by name, and the expectation of its verdict.
 
-    `iterations` and `warmup` are in its launcher's script only: give those that are asked for, or that the
-    log names.
+    `iterations` and `warmup` are in its launcher's script only: give those asked for, or those of the log.
     """
     replicas, annotations = job["spec"]["mpiReplicaSpecs"], job["metadata"].get("annotations") or {}
     worker = replicas["Worker"]["template"]["spec"]

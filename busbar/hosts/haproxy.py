@@ -29,8 +29,7 @@ def haproxy_config(load_balancers: Sequence[Host], servers: Sequence[Host], shar
 
 
 def keepalived_config(hosts: Sequence[Host], shared: VirtualIp | None, host: Host) -> str:
-    """keepalived.conf of one of two load balancers, or of one of the servers without any; empty without a
-    virtual IP."""
+    """keepalived.conf of one of two load balancers, or without any of a server; empty without a shared IP."""
     if shared is None:
         return ""
     servers = host.role == "server"

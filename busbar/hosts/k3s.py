@@ -76,8 +76,7 @@ def authenticators(k3s: K3s) -> str:
 
 
 def tls_sans(k3s: K3s, server: Host, api_address: str, load_balancers: Iterable[Host]) -> list[str]:
-    """Names and addresses in the certificate of one server, each once: API, load balancers, the server,
-    and those of `k3s.tls_san`.
+    """Names and addresses in a server's certificate, each once: API, load balancers, itself, `k3s.tls_san`.
 
     The other servers are left out: with them, every server would restart when one is added. K3s adds them.
     """

@@ -48,8 +48,7 @@ class ScriptError(NoVerdict):
 class UnreachableError(NoVerdict):
     """No SSH connection to the host was possible.
 
-    `answers`: whether a machine responded that may be the host: an sshd that refuses the key, or a machine
-    that refuses the connection.
+    `answers`: whether a machine responded that may be the host: it refuses the key, or the connection.
     """
 
     def __init__(self, host: Host, error: Exception) -> None:

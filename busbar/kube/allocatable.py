@@ -30,8 +30,7 @@ from busbar.text import listed
 
 TOOLKIT_LABEL = "app=nvidia-container-toolkit-daemonset"
 TOOLKIT = "nvidia-container-toolkit-ctr"
-# The toolkit sleeps for 5 s, installs, and then signals containerd, with which K3s's agent ends. systemd
-# starts that again within 13 s.
+# The toolkit sleeps for 5 s, installs, and signals containerd, which ends K3s's agent. It is back in 13 s.
 TOOLKIT_SECONDS = 30
 POLL_SECONDS = 1.5
 # Lists of hundreds of Nodes and pods are megabytes: the more there are, the longer the interval.

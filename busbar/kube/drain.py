@@ -163,8 +163,7 @@ def wait_for_pods(
 ) -> dict[str, str]:
     """Evict the pods of Nodes side by side, each once its schedulers have no jobs there, until all have left.
 
-    `left` is called at once with each Node that is done. Returns what keeps the others at the deadline.
-    Raises ApiError.
+    `left` is called at once with each Node that is done. Returns what keeps the others. Raises ApiError.
     """
     keeps = dict.fromkeys(draining, "no answer")
 
@@ -202,8 +201,7 @@ def drain_for_restart(
 ) -> None:
     """Drain a Node whose agent is going to restart (host/k3s-agent.sh), until `put_back`.
 
-    Pods that nothing starts again elsewhere stay, and keep running meanwhile. Raises PodsRemain, ApiError and
-    TimedOut.
+    Pods that nothing starts again elsewhere stay and run on. Raises PodsRemain, ApiError and TimedOut.
     """
     draining = hooks(name, RESTART)
     _take_out(api, name, CORDONED, RESTART, "an update", draining, clock, progress)
@@ -344,8 +342,7 @@ def remove_stale_nodes(
 def leaving(api: Api, workers: Collection[str]) -> tuple[list[Node], Counter[str], set[str]]:
     """The Nodes of workers that left the configuration, the number of Nodes per machine, the silent Nodes.
 
-    Raises Failed for running ones with the data of a claim on their disks or a job on their devices, and
-    ApiError.
+    Raises Failed for running ones with a claim's data on their disks or a job on their devices; ApiError.
     """
     found, silent, claims = nodes.read(api), nodes.silent(api), _local_claims(api)
     machines, stale = Counter(node.machine for node in found), [*stale_nodes(found, workers)]

@@ -310,8 +310,7 @@ def record_event(
 def delete(api: Api, name: str, deadline: Deadline) -> None:
     """Delete a Node and its password, so that the name can be used again (k3s-io/k3s#10408).
 
-    K3s leaves the Secret to the garbage collector; a machine that joins before that is refused. Raises
-    ApiError, and TimedOut.
+    K3s leaves the Secret to the garbage collector; until then it is refused. Raises ApiError and TimedOut.
     """
 
     def gone(path: str) -> bool | Pending:

@@ -46,8 +46,7 @@ def apply(
     """Set labels and taints, and note why Nodes are in quarantine; the names of those that were changed.
 
     Schedulers with jobs on a Node in quarantine are told the reason: what runs there goes on. What was
-    configured is noted last, so that an interrupted run is finished by the next one. Raises as `leaving`, and
-    TimedOut.
+    configured is noted last, so that the next run finishes an interrupted one. Raises as `leaving`; TimedOut.
     """
     deadline = Deadline(clock, SECONDS)
 

@@ -211,8 +211,7 @@ def summarize(
     """A PoolResult as JSON values, with `format`, from the JSON object of busbar.judge.nccl.verdict.
 
     A RECORD is included. Any mapping is accepted; fields that a verdict lacks are missing in the result too.
-    Numbers have 4 decimals, those of a curve 6 digits. Raises ValidationError for a verdict other than pass,
-    fail and unknown.
+    Numbers have 4 decimals, those of a curve 6 digits. Raises ValidationError for an unknown verdict.
     """
     channels: Mapping[str, int] = verdict.get("channels") or {}
     network = {label: n for label, n in channels.items() if label.startswith(("NET/", "COLLNET/"))}

@@ -34,8 +34,7 @@ def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> Render
 
     `folder` is where reports and kubeconfig were kept, such as .busbar/prod. Where the verdict.json of a pool
     is on this machine and belongs to the outputs, its checks are shown too. Missing outputs are named as
-    missing, so the outputs of an update that stopped half-way are shown too. Raises ValueError for outputs of
-    another contract version.
+    missing, so those of a half-way update are shown too. Raises ValueError for another contract.
     """
     if "contract_version" in outputs:
         check_version(outputs)

@@ -51,8 +51,7 @@ class Owner(StrictModel):
 class FirstValues(StrictModel):
     """Values that the cluster of a server was made with, from its note and from its API where that answers.
 
-    `note`: key of the stack file -> value. `pod_networks`: of the Nodes. `etcd_addresses`: of the servers, by
-    name.
+    `note`: key of the stack file -> value. `pod_networks`: of Nodes. `etcd_addresses`: of servers by name.
     """
 
     note: dict[str, str]
@@ -163,8 +162,7 @@ class Health(StrictModel):
     """Errors counted since the host, or a driver, was started; None: cannot be read.
 
     `xids`: the kernel's last line per Xid and GPU. `ecc`: "PCI address, uncorrected errors" per GPU.
-    `remapped_rows`: "PCI address, pending, failure". `nvlink`: the counters that are not 0, below the name
-    of their GPU.
+    `remapped_rows`: "PCI address, pending, failure". `nvlink`: counters that are not 0, below their GPU.
     """
 
     uptime_seconds: int

@@ -41,8 +41,7 @@ _NAME = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\\?[\"']?\s*[:=]\s*")
 _VALUE = re.compile(r"\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|'[^']*'|[^\s,;}\]]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _FORMS = (
-    # An HTTP header, a login in a URL, a K3s join token, a JSON web token, a private key (also its first line
-    # alone, in OpenSSH's format).
+    # An HTTP header, a login in a URL, a K3s join token, a JSON web token, a private key (or its first line).
     (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{6,}", re.IGNORECASE), rf"\1 {SECRET}"),
     (re.compile(r"(://)[^/\s:@\"']+(?::[^/\s@\"']*)?@"), rf"\1{SECRET}@"),
     (re.compile(r"\bK10[0-9a-f]{8,}::[^\s\"']+"), SECRET),

@@ -149,8 +149,7 @@ class HelmOperator(pulumi.ComponentResource):
         `image`: where it is configured, its tag is the version that runs. `await_ready`: whether Helm waits
         for the pods; not needed if something after the release waits for the resources that they offer.
         `before_change` is called just before each installation and upgrade, which does not happen if it
-        raises; by default it is the check of skipped releases. `keep_namespace`: a destroy leaves it, with
-        the volumes in it.
+        raises; by default it is the check of skipped releases. `keep_namespace`: a destroy leaves it.
         """
         super().__init__(f"busbar:index:{type(self).__name__}", name, None, opts)
         self._operator, self._kubeconfig = operator, kubeconfig
@@ -241,8 +240,7 @@ Ready = Callable[[RestApi], list[Finding]]
 def check_after_deletions(
     kubeconfig: pulumi.Input[str], made: Sequence[Installed], ready: Ready | None = None
 ) -> None:
-    """Make the update fail if a release or namespace of `made` is not on the cluster at its end, or does not
-    work, which `ready` says.
+    """Make the update fail if a release or namespace of `made` is not there at its end, or `ready` says why.
 
     The engine deletes after the program: the former parts of replacements, also those that an earlier update
     has left, and resources whose URN is not registered any more. Each deletion removes an object by its name,
@@ -283,8 +281,7 @@ async def _fail_unless_installed(
     kubeconfig: pulumi.Input[str], made: Sequence[Installed], ready: Ready | None
 ) -> None:
     """Raise pulumi.RunError if a release or namespace of `made` is not on the cluster, or does not work, or
-    if the API is not responding. Resources that failed in this update are not checked: they have their own
-    errors."""
+    if the API is not responding. Resources that failed in this update have errors of their own."""
     text = await pulumi.Output.from_input(kubeconfig).future()
     expected = [
         (each.namespace, each.release, await each.revision.future() if each.revision else None)

@@ -31,8 +31,7 @@ def create_cluster_command(
 
     It runs again when `triggers` or `spec` change. `with_previous_result`: the environment of the command has
     its previous output, unless `triggers` have changed. `at_removal`: it runs at its deletion only, which a
-    change of `triggers` would be. The kubeconfig is a secret variable of the process: not in its arguments,
-    not on disk.
+    change of `triggers` would be. The kubeconfig is a secret variable of the process, and not on disk.
     """
     stdin = spec.apply(_json) if isinstance(spec, pulumi.Output) else _json(spec)
     environment = {KUBECONFIG_TEXT: pulumi.Output.secret(kubeconfig)}

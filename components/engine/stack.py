@@ -272,8 +272,7 @@ def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = 
     """Export all values; if one is unknown or one of `steps` failed, none, so that the former ones stay.
 
     `busbar up` continues after a failed step. The engine would then store placeholders for unknown values,
-    and delete what is no longer configured, such as a server whose replacement failed to join. A failing
-    program prevents both.
+    and delete what is no longer configured, such as a former server. A failing program prevents both.
     """
     needed = [pulumi.Output.from_input(value) for value in values.values()]
     needed += [step.stdout for step in steps]

@@ -214,8 +214,7 @@ class Rows:
 
     Afterwards: `counts` of finished steps by verb; the `errors`; what the program `printed`;
     `outputs_written`: whether the engine stored the program's outputs; `resumes`: (URN, kind) of the steps at
-    which an earlier update was interrupted. on_event may be called from any thread. `end` ends an engine that
-    does not continue.
+    which an earlier update was interrupted. on_event is called from any thread. `end` ends a stuck engine.
     """
 
     def __init__(self, console: Console, end: Callable[[], None] = lambda: None) -> None:
