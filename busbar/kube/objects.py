@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -88,6 +88,33 @@ def claim_namespace(api: Api, name: str, owner: str, clock: Clock | None = None)
             f"{mark}, expected {owner}. Fix: if the stack may delete it: kubectl annotate namespace "
             f"{name} {OWNER}={owner} --overwrite; else use another one, or enabled: false of its chart"
         )
+
+
+_HELD = {
+    "/api/v1": "configmaps persistentvolumeclaims secrets",
+    "/apis/apps/v1": "daemonsets deployments statefulsets",
+    "/apis/batch/v1": "cronjobs",
+}
+_OURS = {"app.kubernetes.io/managed-by": ("busbar", "prometheus-operator"), "owner": ("helm",)}
+_OF_KUBERNETES = {"kube-root-ca.crt", "kubernetes.io/service-account-token"}
+
+
+def of_others(api: Api, namespace: str, releases: Collection[str]) -> list[str]:
+    """KIND/NAME of what neither busbar, RELEASES of Helm nor a controller has made there. Raises ApiError.
+
+    Jobs and pods are not among it: they end, or are ended.
+    """
+    found = []
+    for base, kind in ((base, kind) for base, kinds in _HELD.items() for kind in kinds.split()):
+        for each in api.list(f"{base}/namespaces/{namespace}/{kind}"):
+            about = each["metadata"]
+            labels, notes = about.get("labels") or {}, about.get("annotations") or {}
+            by_helm = "helm.sh/hook" in notes or notes.get("meta.helm.sh/release-name") in releases
+            is_ours = by_helm or any(labels.get(key) in values for key, values in _OURS.items())
+            is_made = about.get("ownerReferences") or _OF_KUBERNETES & {about["name"], each.get("type")}
+            if not (is_ours or is_made):
+                found.append(f"{kind}/{about['name']}")
+    return found
 
 
 def quantity(value: Any) -> Decimal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,10 @@ from busbar.exits import Failed, NoVerdict
 from busbar.finding import STACK, filled
 from busbar.helm.releases import statuses
 from busbar.hosts.inventory import Inventory
-from busbar.kube.client import ApiError, RestApi
+from busbar.kube.client import Api, ApiError, RestApi
 from busbar.kube.drain import leaving
 from busbar.kube.gpus import Workload, end, owners, workloads
+from busbar.kube.objects import of_others
 from busbar.kube.wait import Clock, Deadline, SystemClock, TimedOut, wait_until
 from busbar.manifests.artifacts import chart_version
 from busbar.manifests.operators import GPU_OPERATOR, NETWORK_OPERATOR
@@ -47,6 +48,7 @@ class Guard:
 
     `may_end`: whether the stack file allows that. `gone`: why nothing of the stack exists any more, or "".
     `own`: whether the cluster that is asked is the stack's own, so that nobody else can make it respond.
+    `lost`: as refuse_lost, on that cluster.
     """
 
     target: Target
@@ -54,6 +56,7 @@ class Guard:
     may_end: bool = False
     gone: str = ""
     own: bool = False
+    lost: Callable[..., None] = lambda *_: None
     clock: Clock = field(default_factory=SystemClock)
 
     def jobs(self, ends: bool = False) -> Sequence[str]:
@@ -71,6 +74,8 @@ class Guard:
         look, deadline = partial(self.jobs, ends), Deadline(self.clock, _API_SECONDS)
         try:
             jobs = wait_until(look, deadline, poll_seconds=_POLL_SECONDS, progress=progress)
+            if not self.own:
+                self.lost()
         except (ApiError, TimedOut) as error:
             if self.own and isinstance(error, TimedOut):
                 progress(f"{_NO_API}: {error}")
@@ -128,7 +133,25 @@ def guard_of(
             end(api, look, SystemClock(), progress)
         return [*map(str, look()), *jobs(api, ends)]
 
-    return Guard(target, find, may_end, own=not capability)
+    return Guard(target, find, may_end, own=not capability, lost=partial(refuse_lost, api, resources))
+
+
+def refuse_lost(api: Api, resources: Sequence[Any], going: Collection[str] | None = None) -> None:
+    """Raise Failed for what others have put into the namespaces of these names of RESOURCES, and ApiError.
+
+    At a destroy (None) those that have a release are not asked: charts leave things of their own there.
+    """
+    made = [each["inputs"] for each in resources if each["type"] == RELEASE]
+    releases = {each["name"]: each["namespace"] for each in made}
+    for each in resources:
+        if each["type"] != _NAMESPACE or each.get("retainOnDelete"):
+            continue
+        space, name = each["inputs"]["metadata"]["name"], resource_name(each["urn"])
+        goes = space not in releases.values() if going is None else name in going
+        if goes and (found := of_others(api, space, releases)):
+            what = f"no changes made: namespace {space} would be deleted, with {listed(found)} of others"
+            fix = f"copy what is needed elsewhere, kubectl -n {space} delete {' '.join(found)}, and retry"
+            raise Failed(what, fix)
 
 
 def _own(path: Path, outputs: Mapping[str, Any], of_all: bool = False) -> RestApi | None:
@@ -173,8 +196,9 @@ def _refuse_others(api: RestApi, owner: Mapping[str, str], own: str) -> None:
 def check_removed(
     target: Target, state: Snapshot, ends: Sequence[set[str]], outputs: Callable[[], Mapping[str, Any]]
 ) -> None:
-    """Raise Failed where an update deletes a worker with the data of a claim, or, while a destroy would end
-    jobs, a release or a former namespace. Raises ApiError. `ends`: names that are deleted, and replaced."""
+    """Raise Failed where an update deletes a worker with the data of a claim, a namespace with objects of
+    others, or, while a destroy would end jobs, a release or a namespace. Raises ApiError. `ends`: the names
+    of what is deleted, and of what is replaced."""
     deleted, replaced = ends
     agents = {name for name in map(resource_name, state.resources) if f"{names.WORKER}@" in name}
     if agents & deleted and (api := _own(target.project / target.file, outputs())):
@@ -182,9 +206,13 @@ def check_removed(
     made = [(resource_name(urn), urn.split("::")[-2].rpartition("$")[2]) for urn in state.resources]
     ending = {RELEASE: deleted | replaced, _NAMESPACE: replaced}
     gone = listed([name for name, kind in made if name in ending.get(kind, ())])
-    if gone and (jobs := guard_of(target, state, outputs, of_all=False).jobs()):
+    if not gone:
+        return
+    guard = guard_of(target, state, outputs, of_all=False)
+    if jobs := guard.jobs():
         what = f"no changes made: {gone} would be deleted, and jobs are running or pending: {listed(jobs)}"
         raise Failed(what, f"wait for their end, or end them; or write back what {target.file} had")
+    guard.lost(deleted | replaced)
 
 
 def check_upgrades(target: Target, state: Snapshot) -> None:

@@ -1,9 +1,11 @@
 """Namespaces that exist: which may be adopted, and so deleted with the stack."""
 
+from typing import Any
+
 import pytest
 
 from busbar.kube.client import ApiError
-from busbar.kube.objects import NAMESPACES, OWNER, claim_namespace
+from busbar.kube.objects import NAMESPACES, OWNER, claim_namespace, of_others
 from busbar.kube.wait import TimedOut
 from tests.support.kube_cluster import Clock, Cluster
 
@@ -44,6 +46,42 @@ def test_one_that_is_being_deleted_is_waited_for_and_what_keeps_it_is_named(seco
         return
     with pytest.raises(TimedOut, match=r"jobs is being deleted; Some resources are remaining: pods.*Fix: "):
         claim_namespace(cluster, "jobs", MINE, clock)
+
+
+def test_only_what_others_have_put_into_a_namespace_is_theirs() -> None:
+    def made(name: str, type: str = "", **about: Any) -> dict[str, Any]:
+        return {"metadata": {"name": name, **about}, "type": type}
+
+    by_helm, ours = ({"meta.helm.sh/release-name": name} for name in ("grafana", "gpu-operator"))
+    cluster = Cluster(
+        {
+            "/api/v1/namespaces/gpu/persistentvolumeclaims": [],
+            "/apis/apps/v1/namespaces/gpu/deployments": [],
+            "/apis/apps/v1/namespaces/gpu/statefulsets": [],
+            "/api/v1/namespaces/gpu/configmaps": [
+                made("kube-root-ca.crt"),
+                made("time-slicing", labels={"app": "x"}),
+                made("of-busbar", labels={"app.kubernetes.io/managed-by": "busbar"}),
+                made("of-our-release", annotations=ours),
+                made("of-another-release", annotations=by_helm),
+                made("of-a-hook", annotations={"helm.sh/hook": "pre-install"}),
+            ],
+            "/api/v1/namespaces/gpu/secrets": [
+                made("token", "kubernetes.io/service-account-token"),
+                made("sh.helm.release.v1.gpu-operator.v1", labels={"owner": "helm"}),
+                made("registry", "kubernetes.io/dockerconfigjson"),
+            ],
+            "/apis/apps/v1/namespaces/gpu/daemonsets": [made("driver", ownerReferences=[{"kind": "X"}])],
+            "/apis/batch/v1/namespaces/gpu/cronjobs": [made("nightly")],
+        }
+    )
+    theirs = [
+        "configmaps/time-slicing",
+        "configmaps/of-another-release",
+        "secrets/registry",
+        "cronjobs/nightly",
+    ]
+    assert of_others(cluster, "gpu", {"gpu-operator"}) == theirs
 
 
 def test_an_api_that_refuses_is_an_error() -> None:

@@ -60,6 +60,8 @@ class Site:
         monkeypatch.setattr(guard, "workloads", lambda _: self.workloads)
         monkeypatch.setattr(guard, "owners", lambda _: self.owners)
         monkeypatch.setattr(guard, "statuses", lambda _: self.releases)
+        self.others: dict[str, list[str]] = {}
+        monkeypatch.setattr(guard, "of_others", lambda _, space, __: self.others.get(space, []))
         monkeypatch.setattr(guard, "running", lambda *_: self.running)
         monkeypatch.setattr(guard, "end", self.end)
         monkeypatch.setattr(charts, "read_outputs", lambda *_: json.dumps(self.of_cluster))
@@ -124,9 +126,38 @@ def test_the_releases_of_another_stack_keep_a_cluster_whatever_the_switch_says(m
         found.check()
 
 
-def namespace(name: str) -> dict[str, Any]:
+def namespace(name: str, **more: Any) -> dict[str, Any]:
     """As a state has it."""
-    return {"urn": "urn::n", "type": "kubernetes:core/v1:Namespace", "inputs": {"metadata": {"name": name}}}
+    made = {"urn": "urn::n", "type": "kubernetes:core/v1:Namespace", "inputs": {"metadata": {"name": name}}}
+    return {**made, **more}
+
+
+RELEASE = {"urn": "urn::r", "type": charts.RELEASE, "inputs": {"name": "multus", "namespace": "multus"}}
+THEIRS = (
+    r"namespace %s would be deleted, with secrets/mine of others\. Fix: .* delete secrets/mine, and retry"
+)
+
+
+def test_a_destroy_deletes_no_namespace_with_objects_of_others(made: Site) -> None:
+    """Charts leave objects of their own in the namespaces that they have to themselves."""
+    made.others = {name: ["secrets/mine"] for name in ("multus", "kept", "training")}
+    kept = namespace("kept", retainOnDelete=True)
+    made.consumer("busbar-training", namespace("multus"), RELEASE, kept, namespace("empty")).check()
+    with pytest.raises(Failed, match=THEIRS % "training"):
+        made.consumer("busbar-training", namespace("training")).check()
+    made.cluster(namespace("training")).check()
+
+
+def test_an_update_deletes_no_namespace_with_objects_of_others(made: Site) -> None:
+    made.others = {"multus": ["secrets/mine"]}
+    urns = tuple(f"urn:pulumi:prod::p::{kind}::{name}" for kind, name in ((charts.RELEASE, "r"), ("x", "n")))
+    for project in (made.consumer, made.cluster):
+        resources = (namespace("multus"), RELEASE)
+        project("busbar-training", *resources) if project == made.consumer else project(*resources)
+        target, snapshot = Target(made.folder, "prod"), Snapshot(urns, (), made.state)
+        check_removed(target, snapshot, ({"r"}, set()), lambda: KUBECONFIG)
+        with pytest.raises(Failed, match=THEIRS % "multus"):
+            check_removed(target, snapshot, ({"r", "n"}, set()), lambda: KUBECONFIG)
 
 
 def test_after_a_rename_what_a_stack_has_made_is_its_own(made: Site) -> None:
