@@ -39,8 +39,7 @@ NETWORK_OPERATOR_RELEASES: Final = ("25.10.0", "26.1.2", "26.4.2", NETWORK_OPERA
 NVIDIA_CHARTS: Final = "https://helm.ngc.nvidia.com/nvidia"
 NETWORK_OPERATOR_IMAGES: Final = "nvcr.io/nvidia/mellanox"
 
-# v0.8.2 of the operator is the code of v0.8.1; images are published for v0.6.0 to v0.8.0, and the floating
-# tag :0.8 does not pin a version.
+# v0.8.2 of the operator is the code of v0.8.1; images are published for v0.6.0 to v0.8.0; :0.8 pins nothing.
 MPI_OPERATOR_IMAGE: Final = "mpioperator/mpi-operator:0.8.0"
 
 # CoreWeave's public build: CUDA 12.9.1, NCCL 2.28.3, Open MPI, nccl-tests under /opt/nccl_tests/build

@@ -212,8 +212,7 @@ class Cluster(pulumi.ComponentResource):
 
     @classmethod
     def of_stack(cls, name: str, project: Path) -> "Cluster":
-        """Make the cluster that the configuration of the selected stack describes; `project` is the program's
-        folder. Raises pulumi.RunError."""
+        """Make the cluster of the selected stack; `project`: the program's folder. Raises pulumi.RunError."""
         data, secrets = read_stack()
         return cls(name, data=data, secrets=secrets, project=project)
 

@@ -104,8 +104,7 @@ class K3sControlPlane(pulumi.ComponentResource):
         nodes = [*self.servers.values()]
         self.steps = [*rejoin, self.prepared, *nodes]
         self.majority = nodes[: len(nodes) // 2 + 1]
-        # `destroy` begins with it: no server has to leave etcd then. If that is interrupted, the next update
-        # makes it again, which revokes it.
+        # `destroy` begins with it: no server has to leave etcd. An update that makes it again revokes it.
         create_hosts_command(
             f"{name}-teardown",
             "remove cluster",

@@ -35,8 +35,7 @@ class NcclValidation(pulumi.ComponentResource):
     """Makes the MPIJob, the Command that collects its log, and the ConfigMap of a topology file if set.
 
     The job runs again when something else is asked for (nodes, versions, image, arguments, `validation.run`),
-    because its name is a digest of that, and when `machines` changes. If only the expectation or the judge
-    changes, the same log is judged again.
+    because its name is a digest of that, and with other `machines`. Else the same log is judged again.
 
     `job`: as busbar.manifests.nccljob.nccl_job makes it of `validation`. Its namespace must exist and admit
     privileged pods. `in_quarantine`: whether further Nodes of the pool are in quarantine. `machines`: Node ->

@@ -21,8 +21,7 @@ class NfsServer(pulumi.ComponentResource):
 
     Without an export it makes nothing. `fronts`: load balancers and servers. `workers`: those that mount it.
     `install_id`: that of K3sControlPlane. `environment`: the proxy of the hosts (busbar.hosts.proxy).
-    `folder_mode`: mode of a newly made folder; by default workers may write there. The folder stays exported
-    to former workers until `revoke`.
+    `folder_mode`: of a new folder; by default workers may write there. Former ones may until `revoke`.
     """
 
     steps: list[remote.Command]

@@ -56,9 +56,8 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
     others at once. The Node of a removed worker is drained and deleted before (engine/node_steps.py).
 
     `pool`: its name in the configuration. `prefix`: begins the names of the workers' resources. It is the
-    same in all pools, so that a worker that moves to another one keeps its resources. `unreachable`: the
-    workers that preflight did not reach. The others are outputs of K3sControlPlane. Of `servers` those with a
-    Node change before any worker.
+    same in all pools, so that a worker that moves to another one keeps its resources. `unreachable`: workers
+    that preflight did not reach. Others are outputs of K3sControlPlane; `servers` with a Node change first.
     """
 
     steps: list[remote.Command]

@@ -5,8 +5,7 @@ API_SERVER=""
 MEMBER_DEADLINE=90
 # The ConfigMap in kube-system with the names of the configured servers.
 CONFIGURED=busbar-nodes
-# On a server whose whole cluster is being removed (k3s-nodes.sh): until the server is removed or installed again,
-# at most for an hour, and not over a reboot.
+# On a server whose whole cluster is being removed (k3s-nodes.sh), until that or an installation, for an hour at most.
 TEARDOWN=/run/busbar-teardown
 TEARDOWN_MINUTES=60
 # pkg/etcd/member_controller.go in k3s-io/k3s: the request to leave etcd, and its answer.

@@ -143,8 +143,7 @@ k3s_remove_made() {
   done < <(printf '%s\n' "${K3S_MADE[@]}" | grep -xFf - "$STATE_DIR/absent" 2>/dev/null || true)
 }
 
-# k3s_remove_data: empties the folders, which may be mounts and then stay. Files from before K3s are never moved, so
-# that a removal may be killed and done again.
+# k3s_remove_data: empties the folders, which may be mounts and then stay. Files from before K3s are never moved.
 k3s_remove_data() {
   if [[ -d $K3S_DATA_DIR ]]; then
     k3s_is_unmounted "$K3S_DATA_DIR" ||

@@ -129,8 +129,7 @@ refuse_new_identity() {
       "bring back the state with the agent-token in $K3S_CONFIG_DIR/config.yaml: docs/sites.md, A lost state file; or raise k3s.rotate.agent_token"
 }
 
-# renew_certificate: an address added to tls-san later (a second load balancer) is missing from the existing
-# certificate (k3s-io/docs cli/certificate.md).
+# renew_certificate: the existing one lacks what was added to tls-san since (k3s-io/docs cli/certificate.md).
 renew_certificate() {
   local missing
   missing=$(missing_names)

@@ -48,8 +48,7 @@ configure_part() {
   write_file "$noted" 0600 <<<"$loads"
 }
 
-# keep_original UNIT FILE: saves the file of the package or the site, whole or not at all, and how its unit was, for removal;
-# not the one of an earlier run.
+# keep_original UNIT FILE: saves the file of the package or the site, not ours, and how its unit was, for removal.
 keep_original() {
   local unit=$1 file=$2 kept=$STATE_DIR/${2##*/}.original state
   if [[ -e $kept || ! -e $file ]] || is_ours "$file"; then return 0; fi

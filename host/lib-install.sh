@@ -31,8 +31,7 @@ record_applied() {
 # with a binary that is newer than its servers'.
 DOWNLOADS_DIR=$STATE_DIR/downloads
 
-# fetch URL SHA256 PATH: downloads a file; PATH is written only if the checksum matches. A download that broke off, or that
-# prepare.sh has begun, is continued.
+# fetch URL SHA256 PATH: PATH is written only if the checksum matches. A download that broke off, or of prepare.sh, goes on.
 fetch() {
   local url=$1 wanted=$2 path=$3 partial got
   if has_sha256 "$path" "$wanted"; then return 0; fi
@@ -53,8 +52,7 @@ fetch() {
   mv -f "$partial" "$path"
 }
 
-# prefetch URL SHA256 PATH: downloads what `fetch` will need, unless it is there. Half of the free space stays free: running
-# pods may use the same disk.
+# prefetch URL SHA256 PATH: downloads what `fetch` will need, unless it is there. Half of the space stays free, for pods.
 prefetch() {
   local url=$1 wanted=$2 path=$3 file=$DOWNLOADS_DIR/$2
   install -d -m 0700 "$STATE_DIR" "$DOWNLOADS_DIR"

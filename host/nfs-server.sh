@@ -67,8 +67,7 @@ configure_server() {
   fi
 }
 
-# make_folder: nobody's, where that is every user of the workers; else like /tmp. An existing folder keeps its owner
-# and mode.
+# make_folder: nobody's, where that is every user of the workers; else like /tmp. An existing folder stays as it is.
 make_folder() {
   [[ ! -d $FOLDER ]] || return 0
   mkdir -p "$FOLDER"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A worker's hardware as JSON: GPUs from nvidia-smi, HCAs from sysfs, GPUDirect RDMA from kernel modules, and what
-# RoCE ports do with congestion.
+# A worker's hardware as JSON: GPUs from nvidia-smi, HCAs from sysfs, kernel modules of GPUDirect RDMA, flow control.
 
 # Without persistence mode 8 GPUs take 30 s and more (NVIDIA/gpu-operator driver.startupProbe).
 NVIDIA_SMI_SECONDS=60
@@ -84,8 +83,7 @@ fabric_manager() {
     "$(truth systemctl is-active --quiet nvidia-fabricmanager.service)" "$(nvidia_devices '0x0680*' | wc -l)"
 }
 
-# gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (nv_peer_mem is its predecessor), or the open modules for
-# DMA-BUF.
+# gdr: kernel modules for GPUDirect RDMA: nvidia-peermem (before: nv_peer_mem), or the open modules for DMA-BUF.
 gdr() {
   printf '{"peermem":%s,"open_modules":%s}' \
     "$(truth test -d "$MODULES/nvidia_peermem" -o -d "$MODULES/nv_peer_mem")" \

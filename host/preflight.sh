@@ -9,8 +9,7 @@
 # By hand: sudo ROLE=worker bash host/preflight.sh </dev/null
 [[ -n ${BUSBAR_LIB:-} ]] || source "$(dirname "${BASH_SOURCE[0]}")/parts.sh" lib owner k3s-api k3s-lib preflight-hardware preflight-health nfs-lib
 
-# Commands of the other scripts that an image may lack. A load balancer does without iptables; K3s has its own, but
-# its removal clears the rules with the host's.
+# Commands of the other scripts that an image may lack. The removal of K3s clears rules with iptables of the host.
 TOOLS=(awk base64 cmp curl flock grep ip journalctl ps sed sha256sum ss sysctl systemctl tar timeout)
 # Units that show what a host is already used for.
 UNITS=(k3s k3s-agent rke2-server rke2-agent kubelet haproxy keepalived ufw firewalld)
@@ -140,8 +139,7 @@ routes() {
     to != "default" && to !~ /^fe80:/ && !seen[to]++ { print to }'
 }
 
-# shared_networks: "NETWORK INTERFACE INTERFACE..." where several interfaces are in one IPv4 network; without those whose
-# address has a routing rule of its own.
+# shared_networks: "NETWORK INTERFACE INTERFACE..." of interfaces in one IPv4 network without routing rules of their own.
 shared_networks() {
   { ip rule show; ip -o -4 route show; } | awk '
     $2 == "from" { ruled[$3]; next }

@@ -28,8 +28,7 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 class Consumed(NamedTuple):
     """The cluster on which a stack is, and the stack's Helm releases there, (namespace, name).
 
-    `api`: None of a stack that has made nothing, and where the cluster is gone; `gone` then says so.
-    `outputs`: of the cluster's stack.
+    `api`: None of a stack that has made nothing, and where it is `gone`. `outputs`: of the cluster's stack.
     """
 
     api: RestApi | None = None

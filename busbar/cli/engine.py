@@ -245,8 +245,7 @@ def collect(api: RestApi, spec: CollectSpec) -> Any:
     the GPUs are held. With another `judge` a kept log is judged again. Log, verdict and report are written to
     the folder of the request, and the record (busbar.judge.archive) there and into the cluster.
 
-    Exit code 0 for any verdict, also a failure; 1 also where restarting kubelets have rejected the job's pods
-    twice: the next update measures again.
+    Exit code 0 for any verdict; 1 also where restarting kubelets have rejected the job's pods twice.
     """
     from busbar.capability import notify
     from busbar.collect.busy import Kept

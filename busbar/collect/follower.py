@@ -69,8 +69,7 @@ class LogFollower:
                 # The state is read before the log: this read then contains everything up to the end.
                 yield from self._read(follow=not ended)
             except ApiError as error:
-                # 400: the container has not started. 404: the kubelet does not know it, or the pod is gone,
-                # which the next look at the pod tells.
+                # 400: the container has not started. 404: it is not known yet, or the pod is gone.
                 if not (error.transient or error.status in (400, 404)):
                     raise
                 whole = False
@@ -149,8 +148,7 @@ def _stream(api: Api, path: str, query: dict[str, str]) -> Generator[bytes, None
 def _stamped_lines(chunks: Iterator[bytes], *, final: bool) -> Iterator[tuple[bytes, bytes, bytes]]:
     """(timestamp, its whole second with zone, line) of each line; lines of the kubelet itself are dropped.
 
-    A last line without a newline counts only where the container has ended (`final`): otherwise it is still
-    being written, and is served again.
+    A last line without a newline counts only where the container has ended (`final`): else it is unfinished.
     """
     rest = b""
     for chunk in chunks:

@@ -58,8 +58,7 @@ class ProjectConfig(Generic[Config]):
         `secret_keys`: which of `secrets` are set; their values are not needed. `root`: the project folder; if
         given, the files that the configuration names are checked too.
 
-        Raises ConfigError with all findings on single values, or else all on several together. Each names the
-        path, the value, and what is expected.
+        Raises ConfigError with all findings on single values, or else all on several together.
         """
         if not isinstance(data, Mapping):
             raise ConfigError(

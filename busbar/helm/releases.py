@@ -48,8 +48,7 @@ def jobs_of_uninstallations(api: Api) -> list[str]:
 
 UNKNOWN_KIND = re.compile(r'no matches for kind "([^"]+)" in version "([^"]+)"')
 """Kind and version, such as monitoring.coreos.com/v1, that Helm did not find in the API."""
-# API servers learn of a new CRD one after the other. Each look has a connection of its own, which a load
-# balancer gives to the next server.
+# API servers learn of a CRD one by one. Each look has a connection of its own, to the next of them.
 SERVED_LOOKS = 6
 SERVED_SECONDS = 30.0
 

@@ -10,8 +10,7 @@ from busbar.hosts.inventory import Host, Inventory
 
 PORT = 2049
 
-# A server that busbar installs has NFSv4 only, which needs one port. The default of 8 to 16 threads is for a
-# handful of clients (nfs.conf(5), nfsd(8)).
+# NFSv4 only, which needs one port. The default of 8 to 16 threads is for few clients (nfs.conf(5), nfsd(8)).
 CONFIG = "# Written by busbar\n[nfsd]\nvers3=n\nvers4=y\nthreads=64\n"
 
 

@@ -265,8 +265,7 @@ class Hosts:
     ) -> tuple[dict[str, Any], asyncssh.SSHClientConnection]:
         """Start a script that continues until its stdin ends, which happens when the connection is closed.
 
-        Returns the facts, which have the key `fact`, and the connection. Raises UnreachableError without a
-        connection, ScriptError for other errors.
+        Returns the facts, which have `fact`, and the connection. Raises UnreachableError and ScriptError.
         """
         connection = await self._connect(host, 0)
         try:

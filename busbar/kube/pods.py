@@ -136,8 +136,7 @@ def issue_report(
 ) -> list[str]:
     """One line per problem: the pods' own issues, then warning events of these pods and of `also`.
 
-    Pods with the same issue share a line: 440 workers fail in the same way. At most MAX_ISSUES lines, and
-    one with the number of the others.
+    Pods with the same issue share a line. At most MAX_ISSUES lines, and one with the number of the others.
     """
     pods_by_issue: dict[str, list[str]] = {}
     affected: list[str] = list(also)

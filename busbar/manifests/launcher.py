@@ -36,8 +36,7 @@ SSH_ARGS = (
 )
 RSH_ARGS = ("--mca", "plm_rsh_args", SSH_ARGS)
 
-# At its deadline a Job deletes its pod, and the log with it. The launcher therefore stops a run that hangs
-# itself, this long before the deadline.
+# At its deadline a Job deletes its pod with the log. The launcher stops a run that hangs so long before.
 MARGIN_SECONDS = 15
 
 PROGRAM_FIX = "set validation.image to one with nccl-tests"

@@ -77,8 +77,7 @@ class NcclRun:
     def request(self) -> dict[str, Any]:
         """What is measured, as JSON values: the name of a job is a digest of it, and of no text of a script.
 
-        What only the verdict depends on is left out, and so is what is not set: then a new field gives no
-        other name where it is not used.
+        What only the verdict depends on, or is not set, is left out: a new field gives no other name.
         """
         found = {key: value for key, value in vars(self).items() if key not in OF_THE_VERDICT}
         return {key: value for key, value in found.items() if value not in (None, (), {})}

@@ -20,8 +20,7 @@ from busbar.manifests.scheduling import CONTROL_PLANE_TOLERATION, worker_tolerat
 from busbar.models import parse_yaml
 
 Values = dict[str, Any]
-# How long all that decides must stay so where busbar has installed the operator, which rolls out a changed
-# policy only some seconds later.
+# How long all that decides must stay so: the operator rolls out a changed policy only some seconds later.
 STABLE_SECONDS = 10
 
 
@@ -201,8 +200,7 @@ MELLANOX_VENDOR = "15b3"
 def render_policy(config: NetworkOperator, taints: Iterable[Taint], rails: Sequence[str]) -> dict[str, Any]:
     """The policy: whole HCAs, or VFs passed into a VM, as `config.resource`; `rails` are PCI addresses.
 
-    No OFED driver: the host has its own. No Multus: NCCL's verbs need the device, and over InfiniBand no
-    network interface in the pod.
+    No OFED driver: the host has its own. No Multus: verbs over InfiniBand need no interface in the pod.
     """
     selected = json.dumps(plugin_config(config, rails), sort_keys=True)
     spec = {

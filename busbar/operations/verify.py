@@ -97,8 +97,7 @@ class Verified:
 class ClusterState:
     """The Nodes by name, and the newest status per Helm release: (namespace, name) -> status.
 
-    `of_capabilities`: Node -> why it starts no jobs of a capability (busbar.capability.node_states).
-    `problems`: what the cluster cannot do.
+    `of_capabilities`: as busbar.capability.node_states. `problems`: what the cluster cannot do.
     """
 
     nodes: Mapping[str, Node]

@@ -75,8 +75,7 @@ def build_measured(
 ) -> dict[str, Any]:
     """The outputs of a stack that only measured the cluster `name`, which busbar did not make.
 
-    Hosts, endpoint and kubeconfig are left out. `results`: as for `build_outputs`, at least one. `too_few`:
-    pool -> why not enough of it was measured.
+    Hosts, endpoint and kubeconfig are left out. `results`: as for `build_outputs`. `too_few`: by pool, why.
     """
     measured = {pool: PoolResult.model_validate(result) for pool, result in results.items()}
     return {**_measured(name, measured, {}, too_few or {}), "details": pack_details([], measured, {})}

@@ -297,8 +297,7 @@ async def query(
 ) -> Answer | Finding:
     """Run `host/preflight.sh` with `values` on one host.
 
-    `deliver`: the host keeps the script that its Command runs later (busbar.hosts.scripts). `also`: a script
-    of a capability that reports more.
+    `deliver`: the host keeps the script that its Command runs later. `also`: a script that reports more.
     """
     payload = scripts.delivery(host.role) if deliver else {}
     if also:

@@ -33,8 +33,7 @@ class Key:
     """A key of a stack file, and how a change of its value is found.
 
     `value`: its value, or K3s's default. `read`: where the first value is; `fix` has a place for it. `keeps`:
-    whether a configured value (the second argument) keeps what was made with the first one. `follows`: the
-    key that its default follows from.
+    whether a configured value (the second argument) keeps the first one. `follows`: the key of its default.
     """
 
     name: str

@@ -85,8 +85,7 @@ def uid_of(resource: pulumi.Resource) -> pulumi.Output[str | None]:
 def known_or_none(value: pulumi.Output[Any]) -> pulumi.Output[Any]:
     """The value, None where it is not known: a `replacement_trigger` that is None replaces nothing.
 
-    An unknown one would replace the resource in each preview, and would end an update, even the steps that
-    continue after a failed one.
+    An unknown one would replace the resource in each preview, and would end an update.
     """
 
     async def read() -> Any:

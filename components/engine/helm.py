@@ -75,9 +75,7 @@ def create_recovery_hooks(
     kubeconfig: pulumi.Input[str],
     before_change: Callable[[Api], None] | None = None,
 ) -> pulumi.ResourceHookBinding:
-    """The hooks for the Release resource `name` of a `release` in Helm. `before_change` is called before its
-    installation and each upgrade.
-    """
+    """The hooks for the Release resource `name`. `before_change`: called before installation and upgrades."""
 
     def before(change: str, step: Callable[[Api, str, str], str | None]) -> pulumi.ResourceHook:
         async def prepare(_: pulumi.ResourceHookArgs) -> None:

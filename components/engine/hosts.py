@@ -19,8 +19,7 @@ from busbar.config import Bastion, Ssh
 from busbar.hosts import scripts
 from busbar.hosts.inventory import Host, Login, key_digest
 
-# Number of tries. Preflight has just reached the host, so a failing connection should fail soon: 3 x 10 s and
-# the pauses between them stay below a minute.
+# Number of tries. Preflight has just reached the host, so a failing connection should fail within a minute.
 DIAL_ERROR_LIMIT = 3
 # A bastion has one connection per running step, and sshd resets new ones while more than MaxStartups
 # (10:30:100) have not yet logged in. The pauses between the tries grow from 0.1 s by half each time.

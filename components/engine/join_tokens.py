@@ -37,8 +37,7 @@ class JoinTokens:
         self.agent = made("agent", agents)[-1]
         """Secret; the token with which agents join."""
         self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(of_servers[0].apply(k3s.install_id))
-        """Identifies this cluster on its hosts. It is not secret, and unchanged by rotations because it is
-        derived from the first server token."""
+        """Identifies this cluster on its hosts; not secret. Rotations leave it: it is of the first token."""
 
 
 def create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:

@@ -118,8 +118,7 @@ async def fail_unless_ready(
 
     For workers that `busbar drain` has taken out it only prints their names; their machines may be off.
 
-    This is needed for hosts whose step had nothing to do: the engine compares configurations, and does not
-    notice a host that has crashed since.
+    This is for hosts whose step had nothing to do: the engine does not notice one that has crashed since.
     """
     text = await pulumi.Output.from_input(kubeconfig).future()
     if pulumi.runtime.is_dry_run() or text is None:

@@ -96,8 +96,7 @@ _FOLLOW_UP = re.compile(
 def reasons(errors: Iterable[str], stderr: str, *, printed: Iterable[str] = ()) -> list[str]:
     """The errors to show: those of the events, else the engine's stderr; each once, in order.
 
-    Errors that only report another error are left out if there is one; else what the program `printed` is
-    first.
+    Errors that only report another error are left out beside it; without one what is `printed` comes first.
     """
     lines = [line.removeprefix("error: ") for line in stderr.strip().splitlines()]
     found = [text.strip() for text in errors] or ["\n".join(lines).strip() or "the engine gave no reason"]

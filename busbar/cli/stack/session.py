@@ -82,8 +82,7 @@ class Session:
         """Run stack.up or stack.destroy with rows.
 
         Returns the rows, the result of the operation (None if it failed), and the engine's stderr or "". The
-        lock of a killed update is removed. Raises KeyboardInterrupt if the update was interrupted, and
-        Failed if a restore is running.
+        lock of a killed update is removed. Raises KeyboardInterrupt, and Failed if a restore is running.
         """
         result, failure = None, ""
         with operation_lock(self.target, f"busbar {self.verb} {self.target.name}"):
