@@ -114,8 +114,7 @@ class Node:
     `conditions`: types of those that are true, without Ready: DiskPressure, or what a site's monitors set.
     `reported`: those of them that are bad signs, each with who has set it, and why.
     `allocatable`: resource -> units, as the API writes them. `kubelet`: its version.
-    `owner`: who has cordoned or tainted it by labels of its own, and why. `cordon_manager`: the program that
-    the API has recorded for the cordon.
+    `owner`: who has cordoned or tainted it by labels of its own, and why. `cordon_manager`: by which program.
     """
 
     name: str

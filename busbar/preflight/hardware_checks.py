@@ -15,8 +15,7 @@ from busbar.preflight.report import Hca, Report
 from busbar.preflight.spec import HostRequirements
 from busbar.text import counted, listed
 
-# DMA-BUF: open kernel modules, CUDA 11.7 (driver 515) and kernel 5.12 (NVIDIA/cloud-native-docs
-# gpu-operator/gpu-operator-rdma.rst).
+# DMA-BUF: open kernel modules, CUDA 11.7 (driver 515), kernel 5.12 (cloud-native-docs gpu-operator-rdma.rst).
 DMA_BUF_KERNEL = Version("5.12")
 DMA_BUF_DRIVER = Version("515")
 NO_VERSION = Version("0")

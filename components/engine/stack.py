@@ -253,19 +253,25 @@ async def refuse_other_cluster(name: str, identifier: str) -> None:
     resources of the other cluster as those of this one.
     """
 
-    def before_update(args: pulumi.ResourceHookArgs) -> None:
-        recorded = (args.old_inputs or {})["input"]
-        raise ValueError(
+    def refusal(recorded: Mapping[str, str]) -> str:
+        return (
             f"cluster {name} is another one than before: its id is {identifier}, expected {recorded['id']}. "
             "Nothing was changed. Fix: configure the former cluster again; or, to move, first "
             f"{Fix(command=('destroy', STACK))}, which removes what this stack has on the former one, or "
             "forgets it where that one is gone"
         )
 
+    def before_update(args: pulumi.ResourceHookArgs) -> None:
+        raise ValueError(refusal((args.old_inputs or {})["input"]))
+
     hook = pulumi.ResourceHook(CLUSTER_ID, before_update, pulumi.ResourceHookOptions(on_dry_run=True))
     opts = pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(before_update=[hook]))
-    if not await pulumi.Stash(CLUSTER_ID, input={"id": identifier}, opts=opts).output.is_known():
+    recorded = await pulumi.Stash(CLUSTER_ID, input={"id": identifier}, opts=opts).output.future()
+    if recorded is None:
         raise pulumi.RunError(f"nothing is updated on cluster {name} {FOLLOW_UP}")
+    # A targeted update (`pulumi up --target`) runs no hook of what is not its target.
+    if recorded["id"] != identifier:
+        raise pulumi.RunError(refusal(recorded))
 
 
 def export_all(values: Mapping[str, pulumi.Input[Any]], steps: Iterable[Step] = ()) -> None:

@@ -258,7 +258,7 @@ Answer = Callable[[mocks.MockResourceArgs], Mapping[str, Any]]
 Call = Callable[[mocks.MockCallArgs], dict[Any, Any]]
 
 
-class _Answers(mocks.Mocks):
+class Answers(mocks.Mocks):
     def __init__(self, answer: Answer | None, call: Call | None) -> None:
         self._answer, self._call = answer, call
 
@@ -298,7 +298,7 @@ def run_program(
     loop = _Loop()
     asyncio.set_event_loop(loop)
     loop.set_exception_handler(_on_loop_error)
-    monitor = _Monitor(_Answers(answer if answered else None, call), run)
+    monitor = _Monitor(Answers(answer if answered else None, call), run)
     settings.configure(
         mocks.MockSettings(
             monitor=monitor,

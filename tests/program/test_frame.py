@@ -7,7 +7,7 @@ import pytest
 
 from busbar.capability import Capability, Gate, capabilities
 from tests.program.answers import CLIENT_KEY
-from tests.program.harness import PROVIDER, Run, texts
+from tests.program.harness import PROVIDER, Answers, Run, texts
 from tests.program.on_cluster import CLUSTER, NAMESPACE, REFERENCE, created, run_on_cluster
 from tests.support.measured import outputs
 from tests.support.verdicts import failing
@@ -67,6 +67,22 @@ def test_the_cluster_is_identified_by_its_id_and_a_namespace_claimed_first(capab
     assert run.of_type(NAMESPACE)
     for namespace in run.of_type(NAMESPACE):
         assert list(namespace.request.hooks.before_create) == [f"{namespace.name}-claim"]
+
+
+def test_a_targeted_update_on_another_cluster_is_refused(
+    capability: Capability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pulumi up --target` runs no hook of the other resources, and answers with what their state has."""
+    answer = Answers.new_resource
+
+    def known(self: Answers, args: Any) -> Any:
+        is_id = args.name == "cluster-id"
+        return ("id", {**args.inputs, "output": {"id": "a1"}}) if is_id else answer(self, args)
+
+    monkeypatch.setattr(Answers, "new_resource", known)
+    run = up(capability, of_cluster={**outputs(), "cluster_id": "another"})
+    assert "is another one than before: its id is another, expected a1." in str(run.error)
+    assert created(run) == []
 
 
 def test_the_kubeconfig_is_secret_wherever_it_is(capability: Capability) -> None:
