@@ -42,8 +42,7 @@ NETWORK_OPERATOR_IMAGES: Final = "nvcr.io/nvidia/mellanox"
 # v0.8.2 of the operator is the code of v0.8.1; images are published for v0.6.0 to v0.8.0; :0.8 pins nothing.
 MPI_OPERATOR_IMAGE: Final = "mpioperator/mpi-operator:0.8.0"
 
-# CoreWeave's public build: CUDA 12.9.1, NCCL 2.28.3, Open MPI, nccl-tests under /opt/nccl_tests/build
-# (coreweave/nccl-tests).
+# coreweave/nccl-tests: CUDA 12.9.1, NCCL 2.28.3, Open MPI, nccl-tests under /opt/nccl_tests/build.
 NCCL_TESTS_IMAGE: Final = "ghcr.io/coreweave/nccl-tests:12.9.1-devel-ubuntu22.04-nccl2.28.3-1-8b67957"
 
 
@@ -123,8 +122,7 @@ IN_WORDS: Final = (
 )
 """The sets, as the fix of a message."""
 
-# These do not read the AuthenticationConfiguration that the load balancer's health check of /readyz needs
-# (k3s-io/k3s#12245).
+# These do not read the AuthenticationConfiguration that the check of /readyz needs (k3s-io/k3s#12245).
 K3S_WITHOUT_READYZ: Final = ("<1.31.9", ">=1.32,<1.32.5", ">=1.33,<1.33.1")
 # etcd 3.5 of these keeps replaced servers as members, and 3.6 of K3s 1.34 counts them (k3s-io/k3s#13485).
 K3S_WITH_REMOVED_MEMBERS: Final = ">=1.33,<1.33.8"

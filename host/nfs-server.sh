@@ -158,8 +158,7 @@ exported_addresses() {
   done <<<"$(exported_clients)"
 }
 
-# active_clients: addresses of exported clients that hold state of NFSv4; a client that does not renew its lease counts
-# until the lease ends (Documentation/admin-guide/nfs/ of Linux: /proc/fs/nfsd/clients).
+# active_clients: addresses of exported clients with state of NFSv4 (Linux Documentation/admin-guide/nfs/).
 active_clients() {
   local info address exported
   exported=$(exported_addresses)

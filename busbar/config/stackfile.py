@@ -447,8 +447,7 @@ def stacks(folder: Path) -> list[str]:
 def find(stack: str, project: Path | None, cwd: Path) -> Path:
     """The file of `stack`, which is the path of a stack file, or the name of a stack.
 
-    A path starts at `cwd`; the file of a name is beside Pulumi.yaml (`project_folder`), or in `cwd` where
-    there is none. Raises NoStackFileError.
+    A path starts at `cwd`; the file of a name is beside Pulumi.yaml, else in `cwd`. Raises NoStackFileError.
     """
     if stack.endswith((".yaml", ".yml")):
         path = cwd / Path(stack).expanduser()

@@ -108,8 +108,7 @@ API_PORT = 6443
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts in the order load balancers, servers, workers, each in the order of the configuration; last a
-    host that is only the NFS server."""
+    """Load balancers, servers, workers, each in the order of the configuration; last a host for NFS only."""
 
     cluster: Cluster
     hosts: tuple[Host, ...]

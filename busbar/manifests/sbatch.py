@@ -20,8 +20,7 @@ from busbar.manifests.ncclrun import BASE_ENV, NcclRun
 # A pod's interface is eth0; a host's is not known before the job runs.
 INTERFACES = ("NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include")
 
-# PMIx's component for shared memory between ranks fails in containers with a /tmp of their own
-# (coreweave/nccl-tests slurm/).
+# PMIx's shared memory fails in containers with a /tmp of their own (coreweave/nccl-tests slurm/).
 SLURM_ENV: Mapping[str, str] = {"PMIX_MCA_gds": "^ds12"}
 
 PROGRAM_FIX = "install nccl-tests there, or give an image with it"

@@ -35,7 +35,7 @@ _COMMAND = re.compile(r': running "(?:[^"\\]|\\.)*":\n?')
 _CONNECTION_ENDED = re.compile(r"^(?P<step>[\w.-]+): (?P<why>wait: remote command exited without [^\n]*)$")
 # pulumi-kubernetes advises to drop what it cannot reach from the state, where the cluster may only be down.
 _UNREACHABLE_CLUSTER = re.compile(r"(cluster is unreachable|due to unreachable cluster)\b.*", re.DOTALL)
-_SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status \d+:\n")
+_SCRIPT_FAILED = re.compile(r"exit(?:ed with)? status (?!127:)\d+:\n")
 
 INSTALL_PULUMI = "install the Pulumi CLI (https://www.pulumi.com/docs/install/); `pulumi version` must work"
 
@@ -48,6 +48,12 @@ _FIXES: Mapping[str, Fix | str] = {
     ),
     r"unable to open state directory": "create the folder that PULUMI_BACKEND_URL names, or correct it.",
     r"virtual ?env": ENVIRONMENT,
+    # The command of a removal is that of the last update, perhaps on another machine.
+    r": exit status 127:\n.*python": Fix(
+        "the environment that the state names is not here: list again what was taken out, if anything, and",
+        ("up", STACK),
+        ", which notes the one here; then retry",
+    ),
     # Without the option it also rebuilds the Python environment, with any python3 on PATH.
     r"no resource plugin|could not find plugin": "`pulumi install --no-dependencies` in the project folder.",
     r"dial tcp [^ ]+: (i/o timeout|connect: )|ssh: rejected: connect failed \(": Fix(

@@ -18,7 +18,9 @@ OF_OTHERS = (
 ENDING = (
     'jobs.batch is forbidden: unable to create new content in namespace "jobs" because it is being terminated'
 )
+NO_PYTHON = "busbar-worker-removal@w-2: exit status 127:\n/bin/sh: 1: /home/ada/.venv/bin/python: not found"
 KNOWN = {
+    "environment of another admin": (NO_PYTHON, "busbar up dev, which notes the one here; then retry"),
     "dead": ("unable to create ssh client: dial tcp 10.0.0.21:22: connect: no route to host", DIALLED),
     "dead behind a bastion": ("w-2: ssh: rejected: connect failed (No route to host)", DIALLED),
     "key": ("ssh: handshake failed: ssh: host key mismatch", "busbar preflight dev"),
