@@ -132,7 +132,11 @@ def namespace(name: str, **more: Any) -> dict[str, Any]:
     return {**made, **more}
 
 
-RELEASE = {"urn": "urn::r", "type": charts.RELEASE, "inputs": {"name": "multus", "namespace": "multus"}}
+RELEASE: dict[str, Any] = {
+    "urn": "urn::r",
+    "type": charts.RELEASE,
+    "inputs": {"name": "multus", "namespace": "multus"},
+}
 THEIRS = (
     r"namespace %s would be deleted, with secrets/mine of others\. Fix: .* delete secrets/mine, and retry"
 )
@@ -148,16 +152,15 @@ def test_a_destroy_deletes_no_namespace_with_objects_of_others(made: Site) -> No
     made.cluster(namespace("training")).check()
 
 
-def test_an_update_deletes_no_namespace_with_objects_of_others(made: Site) -> None:
-    made.others = {"multus": ["secrets/mine"]}
+@pytest.mark.parametrize("project", ["busbar", "busbar-training"])
+def test_an_update_deletes_no_namespace_with_objects_of_others(made: Site, project: str) -> None:
+    made.others, resources = {"multus": ["secrets/mine"]}, (namespace("multus"), RELEASE)
+    made.cluster(*resources) if project == "busbar" else made.consumer(project, *resources)
     urns = tuple(f"urn:pulumi:prod::p::{kind}::{name}" for kind, name in ((charts.RELEASE, "r"), ("x", "n")))
-    for project in (made.consumer, made.cluster):
-        resources = (namespace("multus"), RELEASE)
-        project("busbar-training", *resources) if project == made.consumer else project(*resources)
-        target, snapshot = Target(made.folder, "prod"), Snapshot(urns, (), made.state)
-        check_removed(target, snapshot, ({"r"}, set()), lambda: KUBECONFIG)
-        with pytest.raises(Failed, match=THEIRS % "multus"):
-            check_removed(target, snapshot, ({"r", "n"}, set()), lambda: KUBECONFIG)
+    target, snapshot = Target(made.folder, "prod"), Snapshot(urns, (), made.state)
+    check_removed(target, snapshot, ({"r"}, set()), lambda: KUBECONFIG)
+    with pytest.raises(Failed, match=THEIRS % "multus"):
+        check_removed(target, snapshot, ({"r", "n"}, set()), lambda: KUBECONFIG)
 
 
 def test_after_a_rename_what_a_stack_has_made_is_its_own(made: Site) -> None:
