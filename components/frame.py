@@ -6,6 +6,7 @@ A program refuses a cluster that has not passed, installs its charts and objects
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,12 +35,13 @@ from busbar.components.engine.stack import (
     refuse_other_cluster,
 )
 from busbar.config.project import ProjectConfig
-from busbar.finding import Finding
+from busbar.finding import STACK, Finding, Fix, with_fix
 from busbar.frame import GateConfig, InstalledChart, OnCluster
 from busbar.kube.client import Api
 from busbar.manifests.names import digest
 from busbar.manifests.operators import Operator
 from busbar.outputs import ClusterOutputs
+from busbar.text import listed
 
 C = TypeVar("C", bound=OnCluster)
 
@@ -50,6 +52,7 @@ class Installation(Generic[C]):
 
     `name`: of the capability. `cluster`: the outputs of a cluster that has passed. `helm_values`: the folder
     with the values of the charts. `made`: releases and namespaces, which must be there after the update.
+    `steps`: each with its name and request.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Installation(Generic[C]):
     helm_values: Path
     provider: kubernetes.Provider
     made: list[Installed] = field(default_factory=list)
+    steps: list[tuple[str, local.Command, str]] = field(default_factory=list)
 
     def after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         """Options of an object on the cluster that is made after these resources."""
@@ -115,7 +119,7 @@ class Installation(Generic[C]):
         asked: pulumi.Input[str] = digest(plain)
         if "folder" in plain:
             asked = digest_in_first_folder(f"{name}-folder", plain, opts.parent)
-        return create_cluster_command(
+        made = create_cluster_command(
             name,
             f"step {self.name} {step}",
             plain,
@@ -123,6 +127,8 @@ class Installation(Generic[C]):
             opts,
             triggers=[asked, *triggers],
         )
+        self.steps.append((name, made, json.dumps(plain, sort_keys=True)))
+        return made
 
     def step_at_removal(
         self, name: str, step: str, spec: BaseModel, opts: pulumi.ResourceOptions
@@ -134,6 +140,17 @@ class Installation(Generic[C]):
         plain = spec.model_dump(mode="json")
         command = f"step {self.name} {step}"
         return create_cluster_command(name, command, plain, self.cluster.kubeconfig, opts, at_removal=True)
+
+
+async def fail_if_left_out(steps: Sequence[tuple[str, local.Command, str]]) -> None:
+    """Raise pulumi.RunError for steps that a targeted update (`pulumi up --target`) has left as they were.
+
+    What they had printed would be exported as a result of the present configuration.
+    """
+    left = [name for name, made, asked in steps if await made.stdin.future() not in (None, asked)]
+    if left and not pulumi.runtime.is_dry_run():
+        what = f"the outputs stay as they were: this update leaves out {listed(left)}"
+        raise pulumi.RunError(with_fix(what, Fix(command=("up", STACK))))
 
 
 def run(
@@ -175,6 +192,7 @@ def run(
         section: GateConfig = getattr(config, gate.raised.partition(".")[0])
         ready = partial(capability.problems, config, cluster) if section.is_gate else None
         check_after_deletions(cluster.kubeconfig, on.made, ready)
+        await fail_if_left_out(on.steps)
         export_all({name: built[name] for name in outputs.model_fields})
         await fail_unless_passed(built, enforce=section.is_gate, gate=gate.refusal)
 

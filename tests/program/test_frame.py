@@ -85,6 +85,22 @@ def test_a_targeted_update_on_another_cluster_is_refused(
     assert created(run) == []
 
 
+def test_a_targeted_update_exports_nothing_of_steps_that_it_leaves_out(
+    capability: Capability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Answers.new_resource
+
+    def left_out(self: Answers, args: Any) -> Any:
+        name, outputs = answer(self, args)
+        is_step = f"step {capability.name}" in str(args.inputs.get("create"))
+        return name, {**outputs, "stdin": "{}"} if is_step else outputs
+
+    monkeypatch.setattr(Answers, "new_resource", left_out)
+    run = up(capability, of_cluster={**outputs(), "cluster_id": "targeted"})
+    assert str(run.error).startswith("the outputs stay as they were: this update leaves out ")
+    assert gate_of(capability).passed not in str(run.registered_outputs)
+
+
 def test_the_kubeconfig_is_secret_wherever_it_is(capability: Capability) -> None:
     found = [
         (each.name, path, secret)
