@@ -97,19 +97,19 @@ _HELD = {
 }
 _OURS = {"app.kubernetes.io/managed-by": ("busbar", "prometheus-operator"), "owner": ("helm",)}
 _OF_KUBERNETES = {"kube-root-ca.crt", "kubernetes.io/service-account-token"}
+# The keys of the Secret that a hook of kube-prometheus-stack makes (kube-webhook-certgen).
+_OF_A_HOOK = {"ca", "cert", "key"}
 
 
 def of_others(api: Api, namespace: str, releases: Collection[str]) -> list[str]:
-    """KIND/NAME of what neither busbar, RELEASES of Helm nor a controller has made there. Raises ApiError.
-
-    Jobs and pods are not among it: they end, or are ended.
-    """
+    """KIND/NAME of what neither busbar, RELEASES nor a controller has made; no jobs. Raises ApiError."""
     found = []
     for base, kind in ((base, kind) for base, kinds in _HELD.items() for kind in kinds.split()):
         for each in api.list(f"{base}/namespaces/{namespace}/{kind}"):
             about = each["metadata"]
             labels, notes = about.get("labels") or {}, about.get("annotations") or {}
             by_helm = "helm.sh/hook" in notes or notes.get("meta.helm.sh/release-name") in releases
+            by_helm = by_helm or {*(each.get("data") or ())} == _OF_A_HOOK
             is_ours = by_helm or any(labels.get(key) in values for key, values in _OURS.items())
             is_made = about.get("ownerReferences") or _OF_KUBERNETES & {about["name"], each.get("type")}
             if not (is_ours or is_made):

@@ -69,7 +69,8 @@ def test_only_what_others_have_put_into_a_namespace_is_theirs() -> None:
             "/api/v1/namespaces/gpu/secrets": [
                 made("token", "kubernetes.io/service-account-token"),
                 made("sh.helm.release.v1.gpu-operator.v1", labels={"owner": "helm"}),
-                made("registry", "kubernetes.io/dockerconfigjson"),
+                {**made("prometheus-admission"), "data": {"ca": "", "cert": "", "key": ""}},
+                {**made("registry", "kubernetes.io/dockerconfigjson"), "data": {".dockerconfigjson": ""}},
             ],
             "/apis/apps/v1/namespaces/gpu/daemonsets": [made("driver", ownerReferences=[{"kind": "X"}])],
             "/apis/batch/v1/namespaces/gpu/cronjobs": [made("nightly")],
