@@ -28,7 +28,7 @@ k3s_refuse_conflicts() {
     grep -qs '^# Written by busbar' "$K3S_UNITS/$UNIT.service" || ! has_k3s_data ||
     die "this host has a K3s that busbar did not install; no changes made" \
       "one of this cluster that was upgraded by hand: rm $K3S_UNITS/$UNIT.service, and retry; else use another host; or remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh, which delete its data, and retry"
-  found=$([[ ! -e $K3S_UNITS/$UNIT.service ]] || k3s_version 2>/dev/null || true)
+  found=$([[ ! -e $K3S_UNITS/$UNIT.service && ! -s $STATE_DIR/applied.sha256 ]] || k3s_version 2>/dev/null || true)
   [[ $(printf '%s\n' "${found%.*}" "${VERSION%.*}" | sort -V | tail -n 1) == "${VERSION%.*}" ]] ||
     die "runs K3s $found, which is newer than k3s.version $VERSION; no changes made" \
       "set k3s.version to $found or later: a minor version cannot be downgraded"
