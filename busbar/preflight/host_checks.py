@@ -193,8 +193,8 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
     k3s = [unit for unit in ("k3s", "k3s-agent") if unit in foreign]
     if k3s or (report.k3s_data and not report.managed):
         fix = (
-            "remove it with k3s-uninstall.sh or k3s-agent-uninstall.sh (this deletes its data); one without "
-            "data: rm its units, and move its config.yaml into /etc/rancher/k3s/config.yaml.d/"
+            "take it out of hosts; or k3s-uninstall.sh or k3s-agent-uninstall.sh, which delete its data; one "
+            "without data: rm its units, and move its config.yaml into /etc/rancher/k3s/config.yaml.d/"
         )
         if k3s and report.owner.owner:
             unit = f"/etc/systemd/system/{k3s[0]}.service"
