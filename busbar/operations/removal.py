@@ -137,7 +137,7 @@ async def _check_gone(hosts: Hosts, spec: HostRemoval, error: UnreachableError) 
     if error.answers:
         raise ScriptError(
             f"{error}. A removal logs in as the last update did; if that has changed, list it again, update, "
-            f"and take it out then. If busbar has not installed this machine: `pulumi state delete --stack "
+            f"and take it out then. If the machine is of others now: `pulumi state delete --stack "
             f"{STACK}` of {names.removal_of(spec.resource)} leaves it"
         )
     if not await _any_answers(hosts, spec.others):
