@@ -98,8 +98,7 @@ def wait_until(
     """Call `condition` until it returns something other than Pending, and return that.
 
     It is called at least once, and once more at the deadline. `progress` gets one line per change of state
-    and one every 30 s. An ApiError for which `retry_on` is true counts as Pending; any other is raised at
-    once. Raises TimedOut at the deadline.
+    and one every 30 s. An ApiError for which `retry_on` is true counts as Pending. Raises others, TimedOut.
     """
     shown, shown_at = "", 0.0
     while True:

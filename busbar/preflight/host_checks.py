@@ -176,11 +176,12 @@ def _leftovers(host: Host, report: Report) -> Iterator[Finding]:
             yield error(what, "use another host for the load balancer")
         ports = [str(each.port) for each in report.listening if each.process == "haproxy"]
         if ports and "haproxy" not in report.managed:
-            yield error(
-                f"haproxy, which busbar did not install, serves TCP port {', '.join(ports)}; its "
-                "configuration would be replaced",
-                "use another host for the load balancer; or stop it: systemctl disable --now haproxy",
-            )
+            what = f"haproxy, which busbar did not install, serves TCP port {', '.join(ports)}; its "
+            fix = "use another host for the load balancer; or stop it: systemctl disable --now haproxy"
+            if report.owner.owner:
+                mark = "sed -i '1i # Written by busbar' /etc/haproxy/haproxy.cfg"
+                fix = f"one of this cluster, edited by hand: {mark}, and retry; else {fix}"
+            yield error(f"{what}configuration would be replaced", fix)
         return
     if host.role == "server" and report.server_name not in ("", host.name):
         yield error(

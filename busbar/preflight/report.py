@@ -267,8 +267,7 @@ class Report(StrictModel):
     translated: tuple[str, ...] = ()
     """PCI addresses of GPUs and HCAs whose memory accesses the IOMMU translates."""
     pci_settings: dict[str, dict[str, str]] | None = Field(default={})
-    """PCI address of a GPU or HCA -> MaxPayload, MaxReadReq, RlxdOrd and ATSCtl ("+" or "-"), as in lspci;
-    None where that is not installed."""
+    """PCI address of a GPU or HCA -> MaxPayload, MaxReadReq, RlxdOrd, ATSCtl of lspci; None without it."""
     virtual_machine: str = ""
     """Its kind, such as "kvm"; "none" on a machine, and empty where systemd does not tell."""
     rdma_is_shared: bool = True
