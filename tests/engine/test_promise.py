@@ -52,7 +52,10 @@ def is_held(resource: Mapping[str, Any]) -> bool:
 
 
 def test_the_files_for_which_a_service_restarts_are_the_same(update: Update, tmp_path: Path) -> None:
-    kept, found = make.FILES.read_text(), make.files_of(update.after, tmp_path)
-    lines = difflib.unified_diff(kept.splitlines(), found.splitlines(), "kept", "found", lineterm="")
-    if kept != found:
-        pytest.fail("\n".join([NOTES, *lines]))
+    found = make.files_of(update.after, tmp_path)
+    kept, lines = make.FILES.read_text().splitlines(), make.digests(found).splitlines()
+    if kept != lines:
+        changes = difflib.unified_diff(kept, lines, "kept", "found", lineterm="")
+        by_line = zip(lines, found.items(), strict=True)
+        texts = [f"{name}:\n{text}" for line, (name, text) in by_line if line not in kept]
+        pytest.fail("\n".join([NOTES, *changes, *texts]))

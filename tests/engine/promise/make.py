@@ -1,8 +1,8 @@
 """Keeps what the promise of docs/sites.md is held to; `python -m tests.engine.promise.make` makes it anew.
 
 state.json.xz is the state of a cluster of two workers that 1.0.0 has made, or until its tag any revision.
-files.txt is what decides, after an update of that state by this revision, whether a service restarts. The
-argument `files` makes only this.
+files.txt has the digests of what decides, after an update of that state by this revision, whether a service
+restarts. The argument `files` makes only this.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def main() -> None:
         done = update(Path(name) / "kept", server)
         if done.error:
             raise SystemExit(done.error)
-        FILES.write_text(files_of(done.after, Path(name) / "hosts"))
+        FILES.write_text(digests(files_of(done.after, Path(name) / "hosts")))
     print(f"{STATE}: {STATE.stat().st_size} bytes\n{FILES}: {FILES.stat().st_size} bytes")
 
 
@@ -94,8 +94,17 @@ def _digest(packed: re.Match[str]) -> str:
     return hashlib.sha256(packed[0].encode()).hexdigest()
 
 
-def files_of(state: Mapping[str, Any], folder: Path) -> str:
-    """What decides whether a service restarts, as the steps of a state leave it on one host of each kind."""
+def digests(files: Mapping[str, str]) -> str:
+    """A line per file or values."""
+    shortened = {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in files.items()}
+    return "".join(f"{digest}  {name}\n" for name, digest in shortened.items())
+
+
+def files_of(state: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """What decides whether a service restarts, as the steps of a state leave it on one host of each kind.
+
+    `HOSTS: PATH` -> text.
+    """
     steps: dict[tuple[str, str], dict[str, Any]] = {}
     for each in resources(state):
         inputs = plain(each.get("inputs", {}))
@@ -117,7 +126,7 @@ def files_of(state: Mapping[str, Any], folder: Path) -> str:
     for name, path, text in texts:
         if text:
             hosts.setdefault((path, text.rstrip()), []).append(name)
-    return "\n".join(f"==> {', '.join(names)}: {path} <==\n{text}\n" for (path, text), names in hosts.items())
+    return {f"{', '.join(names)}: {path}": text for (path, text), names in hosts.items()}
 
 
 def _installed(
