@@ -1,7 +1,4 @@
-"""Image archives for the lab's hosts, made from packages and sources: there is no registry to pull from.
-
-`build_all` is all that the rest of the lab needs; `python -m lab.images` does the same by hand.
-"""
+"""Image archives for the lab's hosts, made from packages and sources: there is no registry to pull from."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ def build_all(cache: Path, tools: Path, wanted: Iterable[Archive] | None = None)
     """Make `<cache>/images/<name>.tar.zst` of each archive where it is missing, or its recipe has changed.
 
     `wanted`: without it those of `make up`. `tools` holds the programs in them, which the lab built before.
-    Returns the archives' paths. Raises LabError when a program is missing or a build fails.
+    Returns the archives' paths. Raises LabError when a build fails.
     """
     return [_build(each, cache / "images", tools) for each in (archives() if wanted is None else wanted)]
 

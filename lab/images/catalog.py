@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from lab.build.recipe import key, lines
-from lab.images import binaries, programs, tree
+from lab.images import programs, tree
 from lab.images.archive import File, Image
 
 # The names under which real K3s asks for them [k3s-io/k3s scripts/airgap/image-list.txt].
@@ -42,7 +42,7 @@ def archives() -> tuple[Archive, ...]:
 
 
 def _system_recipe(tools: Path) -> str:
-    return key(PAUSE, *COREDNS, programs.recipe(), binaries.static(tools / "coredns"))
+    return key(PAUSE, *COREDNS, programs.recipe(), tools / "coredns")
 
 
 def _system(work: Path, tools: Path) -> list[Image]:
@@ -51,7 +51,7 @@ def _system(work: Path, tools: Path) -> list[Image]:
         *(
             Image(
                 name,
-                files={"coredns": File(binaries.static(tools / "coredns"), 0o755)},
+                files={"coredns": File(tools / "coredns", 0o755)},
                 folders=("tmp",),
                 entrypoint=("/coredns",),
             )
@@ -61,7 +61,7 @@ def _system(work: Path, tools: Path) -> list[Image]:
 
 
 def _operators_recipe(tools: Path) -> str:
-    programs = (binaries.static(tools / name) for name in ("mpi-operator", "devices"))
+    programs = (tools / name for name in ("mpi-operator", "devices"))
     return key(MPI_OPERATOR, DEVICES, *programs)
 
 
@@ -69,14 +69,14 @@ def _operators(work: Path, tools: Path) -> list[Image]:
     return [
         Image(
             MPI_OPERATOR,
-            files={"opt/mpi-operator": File(binaries.static(tools / "mpi-operator"), 0o755)},
+            files={"opt/mpi-operator": File(tools / "mpi-operator", 0o755)},
             folders=("tmp",),
             entrypoint=("/opt/mpi-operator",),
             command=("--help",),
         ),
         Image(
             DEVICES,
-            files={"devices": File(binaries.static(tools / "devices"), 0o755)},
+            files={"devices": File(tools / "devices", 0o755)},
             folders=("tmp",),
             entrypoint=("/devices",),
         ),

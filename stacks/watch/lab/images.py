@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.build.recipe import key
-from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from stacks.watch.lab import debian
@@ -51,7 +50,7 @@ def _operator(work: Path, tools: Path) -> list[Image]:
     return [
         Image(
             name,
-            files={f"bin/{tool.name}": File(binaries.static(tools / tool.name), 0o755)},
+            files={f"bin/{tool.name}": File(tools / tool.name, 0o755)},
             folders=("tmp",),
             entrypoint=(f"/bin/{tool.name}",),
             user=_USER,
@@ -61,18 +60,18 @@ def _operator(work: Path, tools: Path) -> list[Image]:
 
 
 def _node_problems(work: Path, tools: Path) -> list[Image]:
-    program = File(binaries.static(tools / NODE_PROBLEM_DETECTOR.name), 0o755)
+    program = File(tools / NODE_PROBLEM_DETECTOR.name, 0o755)
     return [Image(NODE_PROBLEM_DETECTOR_IMAGE, files={NODE_PROBLEM_DETECTOR.name: program})]
 
 
 MONITORING = Archive("monitoring", lambda tools: key(*debian.PACKAGES, Path(__file__)), _monitoring)
 OPERATORS = Archive(
     "prometheus-operator",
-    lambda tools: key(Path(__file__), *(binaries.static(tools / tool.name) for tool in OPERATED)),
+    lambda tools: key(Path(__file__), *(tools / tool.name for tool in OPERATED)),
     _operator,
 )
 NODE_PROBLEMS = Archive(
     "node-problem-detector",
-    lambda tools: key(Path(__file__), binaries.static(tools / NODE_PROBLEM_DETECTOR.name)),
+    lambda tools: key(Path(__file__), tools / NODE_PROBLEM_DETECTOR.name),
     _node_problems,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.build.recipe import key
-from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from stacks.slurm_k8s.lab.tools import TOOLS, checkout, version
@@ -22,7 +21,7 @@ def image(name: str) -> str:
 def _programs(tools: Path) -> dict[str, Path]:
     found = checkout()
     folder = found / "bin" if found else tools
-    return {tool.name: binaries.static(folder / tool.name) for tool in TOOLS}
+    return {tool.name: folder / tool.name for tool in TOOLS}
 
 
 def _images(work: Path, tools: Path) -> list[Image]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.build.recipe import key
-from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from stacks.training.lab.tools import CNI_PLUGINS
@@ -21,9 +20,9 @@ def archive() -> Archive:
 
 
 def _recipe(tools: Path) -> str:
-    return key(IMAGE, *_PROGRAMS, *(binaries.static(tools / program) for program in _PROGRAMS))
+    return key(IMAGE, *_PROGRAMS, *(tools / program for program in _PROGRAMS))
 
 
 def _images(work: Path, tools: Path) -> list[Image]:
-    files = {program: File(binaries.static(tools / program), 0o755) for program in _PROGRAMS}
+    files = {program: File(tools / program, 0o755) for program in _PROGRAMS}
     return [Image(IMAGE, files=files, folders=("tmp",), entrypoint=("/thin_entrypoint",))]

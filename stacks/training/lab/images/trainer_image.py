@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.build.recipe import key
-from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 
@@ -24,7 +23,7 @@ def archive() -> Archive:
 
 
 def _recipe(tools: Path) -> str:
-    programs = [binaries.static(tools / program) for program in _PROGRAMS.values()]
+    programs = [tools / program for program in _PROGRAMS.values()]
     return key(IMAGE, JOBSET, _USER, *programs)
 
 
@@ -32,7 +31,7 @@ def _images(work: Path, tools: Path) -> list[Image]:
     return [
         Image(
             name,
-            files={"manager": File(binaries.static(tools / program), 0o755)},
+            files={"manager": File(tools / program, 0o755)},
             folders=("tmp",),
             entrypoint=("/manager",),
             user=_USER,

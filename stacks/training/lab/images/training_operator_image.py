@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.build.recipe import key
-from lab.images import binaries
 from lab.images.archive import File, Image
 from lab.images.catalog import Archive
 from stacks.training.package.versions import TRAINING_OPERATOR_IMAGE
@@ -17,9 +16,9 @@ _USER = "65532:65532"
 
 def archive() -> Archive:
     """The archive, as those of catalog.py. `tools` must hold the program."""
-    return Archive(NAME, lambda tools: key(IMAGE, _USER, binaries.static(tools / PROGRAM)), _images)
+    return Archive(NAME, lambda tools: key(IMAGE, _USER, tools / PROGRAM), _images)
 
 
 def _images(work: Path, tools: Path) -> list[Image]:
-    manager = File(binaries.static(tools / PROGRAM), 0o755)
+    manager = File(tools / PROGRAM, 0o755)
     return [Image(IMAGE, files={"manager": manager}, folders=("tmp",), entrypoint=("/manager",), user=_USER)]
