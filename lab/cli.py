@@ -79,20 +79,6 @@ def ssh(
 
 
 @app.command()
-def logs(
-    host: Annotated[str | None, typer.Argument(help="a host; without one: the lab's own logs")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="number of lines of each")] = 100,
-) -> None:
-    """The end of a host's journal (its console where it does not answer), or of the lab's own logs."""
-    from lab.logs import print_host_log, print_lab_logs
-
-    if host is None:
-        print_lab_logs(lines)
-    else:
-        print_host_log(_host(host), lines)
-
-
-@app.command()
 def env() -> None:
     """Shell lines for the engine's environment: `eval "$(python -m lab env)"`."""
     from lab.engine.environment import environment

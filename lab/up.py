@@ -13,7 +13,7 @@ from lab.everything import in_background
 from lab.hosts import keys, machine, network, nspawn, ssh
 from lab.hosts.rootfs import BASE
 from lab.mirror import artifacts, server
-from lab.paths import KNOWN_HOSTS, RUN, SSH_KEY, cache
+from lab.paths import KNOWN_HOSTS, LOGS, RUN, SSH_KEY, cache
 from lab.steps import LabError, locked, log_line, step
 from lab.topology import BRIDGE, GATEWAY, MIRROR_URL, Host
 
@@ -97,15 +97,13 @@ def _wait_for_ssh(hosts: Sequence[Host]) -> None:
     while waiting:
         for h in waiting:
             if not nspawn.running(h):
-                raise LabError(
-                    f"{h.name} ended during its boot; for its console run `python -m lab logs {h.name}`"
-                )
+                raise LabError(f"{h.name} ended during its boot: see {LOGS}/{h.name}.console.log")
         waiting = [h for h in waiting if not ssh.answers(h)]
         if waiting and time.monotonic() > until:
             names = ", ".join(h.name for h in waiting)
             raise LabError(
                 f"ssh to {names} timed out after {SSH_DEADLINE_SECONDS} s; "
-                f"see `python -m lab logs {waiting[0].name}`"
+                f"see {LOGS}/{waiting[0].name}.console.log"
             )
         if waiting:
             time.sleep(0.2)
