@@ -48,15 +48,6 @@ def test_a_module_that_takes_the_place_of_another_makes_another_key(
     assert changed.key() != before
 
 
-def test_other_flags_make_another_key(tool: Tool) -> None:
-    assert replace(tool, ldflags="-X main.version=v1.2.3").key() != tool.key()
-    assert replace(tool, tags=("netgo",)).key() != tool.key()
-
-
-def test_sources_that_are_changed_for_the_build_make_another_key(tool: Tool) -> None:
-    assert replace(tool, sources=lambda folder: folder / "go.mod").key() != tool.key()
-
-
 def test_the_replacement_of_k3s_is_built_from_the_minor_release_that_it_reports() -> None:
     assert f"k8s.io/kubernetes {versions.K3S.rpartition('.')[0]}." in (MODULE / "go.mod").read_text()
 

@@ -17,25 +17,6 @@ def test_a_changed_file_in_a_folder_is_another_recipe(tmp_path: Path) -> None:
     assert key(tmp_path) != before
 
 
-def test_a_renamed_file_is_another_recipe(tmp_path: Path) -> None:
-    (tmp_path / "a.c").write_text("x")
-    before = key(tmp_path)
-    (tmp_path / "a.c").rename(tmp_path / "b.c")
-    assert key(tmp_path) != before
-
-
-def test_what_a_build_leaves_in_the_sources_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "source.c").write_text("a")
-    before = key(tmp_path)
-    (tmp_path / "build").mkdir()
-    (tmp_path / "build" / "program").write_text("x")
-    assert key(tmp_path) == before
-
-
-def test_where_one_part_ends_matters() -> None:
-    assert key("ab", "c") != key("a", "bc")
-
-
 class Bakery:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.recipe = "first"

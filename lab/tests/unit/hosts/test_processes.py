@@ -38,21 +38,6 @@ def test_another_process_that_got_the_same_pid_is_left_alone(
     assert processes.recorded(tmp_path / "record.json") is None
 
 
-@pytest.mark.parametrize("record", ['{"pid": 1', '{"pid": 1}', "[]"])
-def test_a_record_that_a_crash_cut_short_means_no_process(tmp_path: Path, record: str) -> None:
-    (tmp_path / "record.json").write_text(record)
-    assert processes.recorded(tmp_path / "record.json") is None
-
-
-def test_a_process_that_ignores_sigterm_is_killed() -> None:
-    child = subprocess.Popen(
-        ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"], stdout=subprocess.PIPE
-    )
-    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-    processes.end(psutil.Process(child.pid), grace=0.2)
-    assert child.wait(timeout=60) == -9
-
-
 def test_a_process_without_a_record_is_found_by_its_whole_arguments(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
