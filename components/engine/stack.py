@@ -136,7 +136,6 @@ C = TypeVar("C", bound=AnyCluster)
 INCOMPLETE = f"the outputs stay as they were: a step failed {outputs.FOLLOW_UP}"
 UNFINISHED = f"no host is uninstalled: a step failed {outputs.FOLLOW_UP}"
 Step = remote.Command | local.Command
-DEBUG_MESSAGES = "BUSBAR_DEBUG_MESSAGES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,10 +333,9 @@ def _print(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 
 def leave_out_debug_messages() -> None:
-    """Send the engine no debug messages unless BUSBAR_DEBUG_MESSAGES is set: `pulumi up --debug` shows them.
+    """Send the engine no debug messages, also with `pulumi up --debug`.
 
     The SDK sends about four per resource even if nobody sees them, each in its own call, for which the whole
     program waits (pulumi/pulumi sdk/python/lib/pulumi/log.py). docs/scale.md has the cost.
     """
-    if not os.environ.get(DEBUG_MESSAGES):
-        setattr(pulumi.log, "debug", lambda *_, **__: None)  # noqa: B010 - mypy knows it as a function
+    setattr(pulumi.log, "debug", lambda *_, **__: None)  # noqa: B010 - mypy knows it as a function
