@@ -22,7 +22,7 @@ MAX_BYTES = 45_000_000
 PROFILE = ("--profile", "h100-ib-8x400", "--expect-nodes", "2")
 PREFLIGHT: dict[str, object] = {"login": {}, "hosts": [], "requirements": {}}
 
-# Commands that need the extra, of each kind. Capabilities have tests of their own.
+# Commands that need the extra, of each kind.
 NEED_STACK: dict[str, Call] = {
     "init": (("site",), None, 64),
     "check-config": (("dev",), None, 64),
