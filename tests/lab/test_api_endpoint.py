@@ -1,9 +1,13 @@
 """A running cluster moves from its load balancer to an endpoint that busbar did not set up."""
 
+import asyncio
+import contextlib
+import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,43 @@ import yaml
 from lab.topology import GATEWAY, find
 from tests.support.lab import KUBECONFIG, PROJECT, SERVERS, WORKERS, Lab
 from tests.support.own_stack import OwnStack
-from tests.support.tcp_proxy import tcp_proxy
 
 pytestmark = pytest.mark.drill
 
 ENDPOINT = f"https://{GATEWAY}:6443"
+
+
+@contextlib.contextmanager
+def tcp_proxy(address: str, port: int, servers: Sequence[str]) -> Iterator[None]:
+    """A load balancer that busbar did not set up: passes connections on to servers, in turn."""
+    turns = itertools.cycle(servers)
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in servers:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(3):
+                    back, forth = await asyncio.open_connection(next(turns), port)
+                await asyncio.gather(pump(reader, forth), pump(back, writer))
+                return
+        writer.close()
+
+    loop = asyncio.new_event_loop()
+    listening = loop.run_until_complete(asyncio.start_server(connected, address, port))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(listening.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
 
 
 @pytest.fixture(scope="module")
