@@ -52,10 +52,10 @@ def step(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path, *, deadline: float = LOCK_SECONDS) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the lock file `path`; the kernel releases it when the holder is killed.
 
-    Waits at most `deadline` seconds for another holder, then raises LabError.
+    Waits at most LOCK_SECONDS for another holder, then raises LabError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path)
@@ -64,10 +64,10 @@ def locked(path: Path, *, deadline: float = LOCK_SECONDS) -> Iterator[None]:
     except filelock.Timeout:
         log_line(f"waiting for another lab command that holds {path}")
         try:
-            lock.acquire(timeout=deadline, poll_interval=0.2)
+            lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.2)
         except filelock.Timeout:
             raise LabError(
-                f"timed out after {deadline:.0f} s: another process holds {path}; find it with `fuser {path}`"
+                f"timed out after {LOCK_SECONDS} s: another process holds {path}; find it with `fuser {path}`"
             ) from None
     try:
         yield
