@@ -62,17 +62,25 @@ def plan_rails(
     """
     draw = random.Random(f"{seed} rails")
     ring = [node for found in by_place(nodes, places).values() for node in draw.sample(found, len(found))]
+    has_run = any(each.rail is not None for each in known.results)
+    runs = _doubtful_rails(ring, known, rails, draw) if has_run else _every_rail(ring, rails)
+    found = (Group("C", at, kind_of(pair, places, of_rail=True), pair, rail) for at, pair, rail in runs)
+    return tuple(sorted(found, key=lambda each: each.round))
 
-    def group(number: int, pair: Pair, rail: int) -> Group:
-        return Group("C", number, kind_of(pair, places, of_rail=True), pair, rail)
 
-    if not any(each.rail is not None for each in known.results):
-        last = len(ring) - 1
-        # Each node has the next one of the ring as its partner, and is the partner of the one before.
-        turn = [2 if at == last and last % 2 == 0 else at % 2 for at in range(last + 1)]
-        first = [(turn[at], (node, ring[at - last])) for at, node in enumerate(ring)] if last else []
-        found = [group(number * rails + rail, pair, rail) for number, pair in first for rail in range(rails)]
-        return tuple(sorted(found, key=lambda each: each.round))
+def _every_rail(ring: Sequence[str], rails: int) -> Iterator[tuple[int, Pair, int]]:
+    """Round, pair and rail: each node has the next one of the ring as its partner."""
+    last = len(ring) - 1
+    for at, node in enumerate(ring if last else ()):
+        # It is also the partner of the one before, which has another turn.
+        turn = 2 if at == last and last % 2 == 0 else at % 2
+        yield from ((turn * rails + rail, (node, ring[at - last]), rail) for rail in range(rails))
+
+
+def _doubtful_rails(
+    ring: list[str], known: Known, rails: int, draw: random.Random
+) -> Iterator[tuple[int, Pair, int]]:
+    """Round, pair and rail of what runs again, and of its peers in the same rounds."""
     before, again = rails_of_all(known)
     unclear = {
         part: again.unclear.get(part, 0) if part in again.level or part in again.slow else more
@@ -82,7 +90,6 @@ def plan_rails(
     due = {part: more for part, more in unclear.items() if more}
     doubtful, met = {*unclear, *again.slow}, Counter[Pair]()
     draw.shuffle(ring)
-    planned: list[Group] = []
     number = 1 + max(each.round for each in known.results)
     while due:
         free, busy = dict.fromkeys(ring), list[tuple[Pair, int]]()
@@ -94,7 +101,7 @@ def plan_rails(
                 met[node, partner] += 1
                 due[node, rail] -= 1
                 del free[node], free[partner]
-        planned += (group(number, pair, rail) for pair, rail in busy)
+        yield from ((number, pair, rail) for pair, rail in busy)
         if len(free) < 2:
             # Peers run after them: the partners with each other, or of two nodes the same on other rails.
             number += 1
@@ -104,10 +111,10 @@ def plan_rails(
         for pair, rail in zip(pairs, cycle(rail for _, rail in busy), strict=False):
             order = ((rail + more) % rails for more in range(rails))
             clear = next((r for r in order if not doubtful & {(node, r) for node in pair}), None)
-            planned += [] if clear is None else [group(number, pair, clear)]
+            if clear is not None:
+                yield number, pair, clear
         number += 1
         due = {part: more for part, more in due.items() if more}
-    return tuple(planned)
 
 
 def _first(nodes: Sequence[str], places: Places, draw: random.Random) -> Iterator[Group]:
