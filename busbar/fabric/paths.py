@@ -64,7 +64,7 @@ _TIMED_OUT = (124, 137)
 Memory = Literal["host", "gpu", "partner"]
 
 
-class Path(StrictModel):
+class RailPath(StrictModel):
     """The result of one path of a host. `gbps` is None where `why` says what is missing. `peer`: partner."""
 
     host: str
@@ -94,7 +94,7 @@ class Path(StrictModel):
         """A result is a bandwidth, a run of perftest that began and did not end, or a refusal of the HCA."""
         return self.gbps is not None or self.why == _SILENT or self.is_refused
 
-    def after(self, status: int, server: str, client: str) -> Path:
+    def after(self, status: int, server: str, client: str) -> RailPath:
         """This path with the result of a run: exit code of the client, and what both ends have printed."""
         lines = [line.strip() for line in [*server.splitlines(), *client.splitlines()]]
         known = next((line for line in lines if line.startswith((*FIXES, *_REFUSALS))), "")
@@ -142,7 +142,7 @@ class Found:
     """The results of all hosts. `not_run`: the parts without a result, each with its reason."""
 
     rails: dict[str, dict[str, Rail]] = field(default_factory=dict)
-    paths: list[Path] = field(default_factory=list)
+    paths: list[RailPath] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)
 
     @property
@@ -172,7 +172,7 @@ class Found:
             rows.append(Row(str(path), path.result, expected, points_to))
         return rows
 
-    def _is_slow(self, path: Path, median: float) -> bool:
+    def _is_slow(self, path: RailPath, median: float) -> bool:
         floor = max(self.rails[path.host][path.rail].floor, PART_OF_MEDIAN * median)
         return path.gbps is None or path.gbps < floor
 
@@ -184,7 +184,7 @@ class Found:
         enough = {key: each for key, each in same.items() if len(each) >= FEWEST_FOR_A_MEDIAN}
         return defaultdict(float, {key: statistics.median(each) for key, each in enough.items()})
 
-    def take(self, answer: Sequence[Path] | str) -> None:
+    def take(self, answer: Sequence[RailPath] | str) -> None:
         """Keep the paths of a host, or the reason why there are none."""
         if isinstance(answer, str):
             self.not_run.append(answer)
@@ -268,7 +268,7 @@ async def measure(
     """
     found = Found()
 
-    async def ask(host: Host, verb: str, paths: Sequence[Path], **values: str) -> list[Path]:
+    async def ask(host: Host, verb: str, paths: Sequence[RailPath], **values: str) -> list[RailPath]:
         """The paths with their results; none of a server."""
         words = [f"{found.rails[host.name][path.rail].word}/{path.gpu}" for path in paths]
         values |= {"VERB": verb, "RUNS": " ".join(words), "IMAGE": image}
@@ -277,7 +277,7 @@ async def measure(
             return []
         return [path.after(**run) for path, run in zip(paths, answer["runs"], strict=True)]
 
-    async def alone(host: Host) -> list[Path]:
+    async def alone(host: Host) -> list[RailPath]:
         facts = await hosts.run(host, SCRIPT, {"VERB": "look"}, seconds=LOOK_SECONDS)
         rails, missing = rails_of(facts, required(host))
         found.rails[host.name] = rails
@@ -286,15 +286,15 @@ async def measure(
             found.not_run.append(f"{host.name}: {missing}")
         if len(with_gpu) < len(rails):
             found.not_run.append(f"{host.name} with GPU: nvidia-smi shows no GPU")
-        paths = [Path(host=host.name, rail=name, memory="host") for name in rails]
-        paths += [Path(host=host.name, rail=name, memory="gpu", gpu=gpu) for name, gpu in with_gpu.items()]
+        paths = [RailPath(host=host.name, rail=name, memory="host") for name in rails]
+        paths += [RailPath(host=host.name, rail=name, memory="gpu", gpu=to) for name, to in with_gpu.items()]
         return await ask(host, "loopback", paths) if paths else []
 
-    async def between(server: Host, client: Host) -> list[Path] | str:
+    async def between(server: Host, client: Host) -> list[RailPath] | str:
         common = [name for name in found.rails[client.name] if name in found.rails[server.name]]
-        paths = [Path(host=client.name, rail=name, memory="partner", peer=server.name) for name in common]
+        paths = [RailPath(host=client.name, rail=name, memory="partner", peer=server.name) for name in common]
 
-        async def end(host: Host) -> list[Path]:
+        async def end(host: Host) -> list[RailPath]:
             return await ask(host, "serve" if host is server else "connect", paths, ADDRESS=server.address)
 
         served, connected = await on_each([server, client], end)

@@ -57,7 +57,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class Scores:
     """`undecided`: nodes without a good pair that no run with a healthy partner has judged.
     `confirmed`: nodes that such runs found slow, whatever the cause. `slow_alone`: nodes whose runs alone
     were all bad. `unclear`, `unclear_rails`: nodes and rails that may be 10 % slower than their peers, and
@@ -185,7 +185,7 @@ def runs_alone(slow_in_pairs: bool) -> int:
     return 2 if slow_in_pairs else 4
 
 
-def score(known: Known, places: Places) -> Findings:
+def score(known: Known, places: Places) -> Scores:
     """Find what is slow by the results of the stages so far; more stages say more."""
     runs = _Runs(known, places)
     partners = runs.with_good_pair("A")
@@ -211,7 +211,7 @@ def score(known: Known, places: Places) -> Findings:
     )
     unclear = {*confirmed, *undecided, *alone}
     healthy = tuple(node for node in runs.nodes if node not in unclear)
-    return Findings(
+    return Scores(
         suspects,
         healthy,
         tuple(confirmed),

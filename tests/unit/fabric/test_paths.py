@@ -88,7 +88,7 @@ class Machine:
         memory: Memory = "host" if verb == "loopback" else "partner"
         found = []
         for word, result in zip(runs, json.loads(done.stdout)["runs"], strict=True):
-            path = paths.Path(host="a", rail=word, memory="gpu" if word[-1] != "/" else memory, peer="b")
+            path = paths.RailPath(host="a", rail=word, memory="gpu" if word[-1] != "/" else memory, peer="b")
             path = path.after(**result)
             found.append(path.gbps or path.why)
         return found
@@ -140,7 +140,7 @@ def test_a_server_of_another_host_that_does_not_answer_is_no_slow_path(tmp_path:
 
 
 def test_a_partner_whose_answers_are_lost_is_no_slow_path() -> None:
-    path = paths.Path(host="worker-2", rail="mlx5_1", memory="partner", peer="worker-1")
+    path = paths.RailPath(host="worker-2", rail="mlx5_1", memory="partner", peer="worker-1")
     lost = path.after(status=124, server="", client="")
     assert lost.why == "Couldn't connect to worker-1: timed out after 20 s"
     assert path.after(status=124, server="", client="  RDMA_Write BW Test\n").is_measured
@@ -163,7 +163,7 @@ def test_a_rail_is_measured_with_a_partner_that_serves(tmp_path: Path) -> None:
 
 
 def test_a_bandwidth_that_is_no_number_is_not_measured() -> None:
-    path = paths.Path(host="worker-2", rail="mlx5_1", memory="host")
+    path = paths.RailPath(host="worker-2", rail="mlx5_1", memory="host")
     for text in (" 8388608    0    -nan    -nan    0.0\n", " 8388608    10    inf    inf    0.0\n"):
         assert not path.after(status=0, server="", client=text).is_measured
 
@@ -284,7 +284,7 @@ def found_on(*faults: tuple[str, str, float | str]) -> Found:
     for name, peer in zip(names, ["", "worker-1", "", "worker-3"], strict=True):
         for memory in MEMORIES if peer else MEMORIES[:2]:
             result = known.get((name, memory), 392.0)
-            path = paths.Path(host=name, rail="mlx5_1", memory=memory, gpu="7", peer=peer)
+            path = paths.RailPath(host=name, rail="mlx5_1", memory=memory, gpu="7", peer=peer)
             found.take([path.model_copy(update={"why" if isinstance(result, str) else "gbps": result})])
     return found
 

@@ -19,8 +19,7 @@ from busbar.config.cluster import Validation
 from busbar.config.stackfile import StackFile
 from busbar.fabric.diagnosis.stages import Work
 from busbar.fabric.localise import Group, Known, plan, plan_rails
-from busbar.fabric.paths import Found, Rail
-from busbar.fabric.paths import Path as RailPath
+from busbar.fabric.paths import Found, Rail, RailPath
 from busbar.judge import FIRST_LINE, LAST_LINE
 from busbar.judge.archive import Archive, JobOutcome, Record
 from busbar.manifests import mpijob, nccljob

@@ -218,7 +218,7 @@ def measured(found: Stack, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         asked.append([*workers])
         known = paths.Found({name: {"mlx5_0": paths.Rail("mlx5_0/1", 400, None)} for name in workers})
         for name in workers:
-            path = paths.Path(host=name, rail="mlx5_0", memory="gpu", gpu="0000:1b:00.0")
+            path = paths.RailPath(host=name, rail="mlx5_0", memory="gpu", gpu="0000:1b:00.0")
             known.take([path.model_copy(update={"gbps": 41.0 if name == "gpu-2" else 392.0})])
         return known
 

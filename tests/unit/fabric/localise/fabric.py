@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from busbar.fabric.localise import Group, Kind, Known, Stage, plan, score
-from busbar.fabric.localise.score import Findings
+from busbar.fabric.localise.score import Scores
 
 RAILS = 8
 STAGES: tuple[Stage, ...] = ("A", "B", "C")
@@ -96,11 +96,11 @@ class Fabric:
         expected: Mapping[Kind, float] = EXPECTED,
         seed: int = 0,
         rails: int = RAILS,
-    ) -> Findings:
+    ) -> Scores:
         known = self.known_after("C", luck=luck, expected=expected, seed=seed, rails=rails)
         return score(known, self.places)
 
 
-def named(findings: Findings) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
+def named(findings: Scores) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
     """Cause, what it is about, rails."""
     return [(s.cause, s.rail_groups or s.nodes, s.rails) for s in findings.suspects]

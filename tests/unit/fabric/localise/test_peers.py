@@ -4,7 +4,7 @@ import pytest
 
 from busbar.fabric.localise import Group, Known, plan, score
 from busbar.fabric.localise.peers import MOST_RUNS
-from busbar.fabric.localise.score import Findings
+from busbar.fabric.localise.score import Scores
 from tests.unit.fabric.localise.fabric import EXPECTED, RAILS, Fabric, Luck, named, noise
 
 # Of one seed in 200 the outcome is another one, which no change of a rule decides.
@@ -71,7 +71,7 @@ def test_a_wider_spread_has_more_runs() -> None:
     assert max(many.values()) > 7
 
 
-def unclear_after(fabric: Fabric, luck: Luck) -> Findings:
+def unclear_after(fabric: Fabric, luck: Luck) -> Scores:
     """With pairs that are all far above what is expected."""
     known = fabric.known_after("B", luck=luck, expected={kind: busbw / 4 for kind, busbw in EXPECTED.items()})
     assert plan("B", fabric.names, fabric.places, known) == ()
