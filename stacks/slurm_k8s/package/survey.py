@@ -72,18 +72,24 @@ def obstacles(api: Api, spec: SurveySpec) -> Iterator[Finding]:
 
 def changed_state(slurm: Slurm, api: Api) -> list[Finding]:
     """The changes of slurmctld's volume: a StatefulSet keeps the first one. Raises ApiError."""
-    namespace, state = slurm.namespace, slurm.state
-    found = find(api, f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{_SLURMCTLD}")
+    namespace, state, wanted = slurm.namespace, slurm.state, slurm.state.storage_class
+    made = find(api, f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{_SLURMCTLD}")
+    claims = made["spec"].get("volumeClaimTemplates") or () if made else ()
+    kept = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/statesave-{_SLURMCTLD}-0"
+    # A destroy leaves the claim, and the next StatefulSet takes it as it is.
+    if made is None and (claim := find(api, kept)):
+        default = storage_class(api, wanted)
+        claims, wanted = [claim], wanted or (default and default["metadata"]["name"])
     fix = f"write back {{first}}; for another volume: busbar destroy {STACK}, kubectl delete namespace "
     fix += f"{namespace}, which ends all jobs, and busbar up {STACK}"
     refused = []
-    for each in found["spec"].get("volumeClaimTemplates") or () if found else ():
+    for each in claims:
         size = each["spec"]["resources"]["requests"]["storage"]
         of_class = each["spec"].get("storageClassName")
         if quantity(size) != quantity(state.size):
             refused.append(refusal(_SLURMCTLD, "state.size", size, state.size, fix))
-        if of_class != state.storage_class:
-            first, now = (name or "the default class" for name in (of_class, state.storage_class))
+        if of_class != wanted:
+            first, now = (name or "the default class" for name in (of_class, wanted))
             refused.append(refusal(_SLURMCTLD, "state.storage_class", first, now, fix))
     return refused
 

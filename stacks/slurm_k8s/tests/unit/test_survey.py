@@ -80,29 +80,35 @@ def test_nodes_are_annotated_with_the_switches_above_them_or_share_one() -> None
     place(Cluster(), {})  # Without a topology no node is read: that would raise.
 
 
+MADE = "/apis/apps/v1/namespaces/slurm/statefulsets/slurm-controller"
+KEPT = "/api/v1/namespaces/slurm/persistentvolumeclaims/statesave-slurm-controller-0"
+OTHER_SIZE = "state.size cannot be changed: the cluster was made with 4Gi, the file"
+
+
 @pytest.mark.parametrize(
-    ("size", "of_class", "state", "says"),
+    ("made", "size", "of_class", "state", "says"),
     [
-        ("4Gi", None, {}, ""),
-        ("4096Mi", None, {}, ""),
-        ("4Gi", "fast", {"storage_class": "fast"}, ""),
-        (
-            "4Gi",
-            None,
-            {"size": "8Gi"},
-            "state.size cannot be changed: the cluster was made with 4Gi, the file",
-        ),
-        ("4Gi", "fast", {}, "Fix: write back fast; for another volume: busbar destroy"),
+        (MADE, "4Gi", None, {}, ""),
+        (MADE, "4096Mi", None, {}, ""),
+        (MADE, "4Gi", "fast", {"storage_class": "fast"}, ""),
+        (MADE, "4Gi", None, {"size": "8Gi"}, OTHER_SIZE),
+        (MADE, "4Gi", "fast", {}, "Fix: write back fast; for another volume: busbar destroy"),
         # It is not made yet.
-        (None, None, {"size": "8Gi"}, ""),
+        ("", "8Gi", None, {"size": "4Gi"}, ""),
+        # After a destroy, which keeps the volume.
+        (KEPT, "4Gi", "fast", {}, ""),
+        (KEPT, "4Gi", "fast", {"size": "8Gi"}, OTHER_SIZE),
+        (KEPT, "4Gi", "local", {}, "state.storage_class cannot be changed: the cluster was made with local"),
+        (KEPT, "4Gi", "local", {"storage_class": "local"}, ""),
     ],
 )
 def test_the_volume_of_slurmctld_cannot_be_changed_once_it_is_made(
-    size: str | None, of_class: str | None, state: dict[str, Any], says: str
+    made: str, size: str, of_class: str | None, state: dict[str, Any], says: str
 ) -> None:
     claim: dict[str, Any] = {"resources": {"requests": {"storage": size}}}
     claim |= {"storageClassName": of_class} if of_class else {}
-    made = {"spec": {"volumeClaimTemplates": [{"metadata": {"name": "statesave"}, "spec": claim}]}}
-    path = "/apis/apps/v1/namespaces/slurm/statefulsets/slurm-controller"
-    found = [*map(str, changed_state(slurm(state=state), Cluster({path: made} if size else {})))]
+    spec = {"volumeClaimTemplates": [{"metadata": {"name": "statesave"}, "spec": claim}]}
+    there = {MADE: {"spec": spec}, KEPT: {"spec": claim}, "": None}[made]
+    api = Cluster({CLASSES: [SHARED], **({made: there} if made else {})})
+    found = [*map(str, changed_state(slurm(state=state), api))]
     assert len(found) == bool(says) and says in "".join(found), found
