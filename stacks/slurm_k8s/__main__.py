@@ -1,5 +1,6 @@
 """The program of stacks/slurm_k8s: Slurm on a measured cluster. Wiring only; see package/components.py."""
 
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -8,7 +9,7 @@ from pulumi import ResourceOptions
 from busbar.components.frame import Installation, run
 from busbar.manifests.names import digest
 from stacks.slurm_k8s.capability import CAPABILITY, GATE
-from stacks.slurm_k8s.package.components import create_keys, create_measurements
+from stacks.slurm_k8s.package.components import create_keys, create_measurements, passwords
 from stacks.slurm_k8s.package.config import CONFIG, Slurm
 from stacks.slurm_k8s.package.outputs import Outputs, build_outputs
 from stacks.slurm_k8s.package.pools import pools_of, refusals
@@ -24,11 +25,7 @@ def install(on: Installation[Slurm]) -> pulumi.Output[dict[str, Any]]:
     rows, asked = charts(slurm, pools), StepSpec(namespace=slurm.namespace)
     of_slurm, chart = rows[RELEASE]
     values = of_slurm.values(on.helm_values, chart)
-    update = RollSpec.of(slurm, pools)
-
-    def before(api: Any) -> None:
-        await_slurmrestd(api, slurm.namespace)
-
+    update, before = RollSpec.of(slurm, pools), partial(await_slurmrestd, namespace=slurm.namespace)
     survey = on.step("survey", "survey", survey_spec(slurm, pools), ResourceOptions())
     # The removal of the CRDs removes every Slurm cluster, so it comes last of all.
     crds = on.chart("slurm-crds", *rows[CRDS.release], on.after(survey), before_change=before)
@@ -54,7 +51,7 @@ def install(on: Installation[Slurm]) -> pulumi.Output[dict[str, Any]]:
     after = ResourceOptions(depends_on=[namespace, release, *keys])
     guard = on.step_at_removal("slurm-removal", "before-removal", ask, after)
     after = ResourceOptions(depends_on=[release, *keys, guard], replacement_trigger=made.changes)
-    roll = on.step("slurm-roll", "roll", update, after)
+    roll = on.step("slurm-roll", "roll", update, after, *(each.apply(digest) for each in passwords(slurm)))
     triggers = digest({"run": slurm.probe.run, "values": values}), f"contract {GATE.contract}"
     after = ResourceOptions(depends_on=[roll])
     ready = on.step("slurm-ready", "ready", ReadySpec.of(slurm, pools), after, *triggers)

@@ -37,8 +37,8 @@ def create_keys(slurm: Slurm, opts: pulumi.ResourceOptions) -> list[pulumi.Resou
         secret: random.RandomPassword(f"slurm-{secret}", length=length, special=False, opts=opts).result
         for secret, length in _KEY_LENGTHS.items()
     }
-    if slurm.accounting:
-        keys[values.DATABASE_KEY] = _password()
+    for password in passwords(slurm):
+        keys[values.DATABASE_KEY] = password
     return [
         kubernetes.core.v1.Secret(
             f"slurm-{secret}-secret",
@@ -50,12 +50,15 @@ def create_keys(slurm: Slurm, opts: pulumi.ResourceOptions) -> list[pulumi.Resou
     ]
 
 
-def _password() -> pulumi.Output[str]:
+def passwords(slurm: Slurm) -> list[pulumi.Output[str]]:
+    """The password of the database; none without accounting."""
     config = pulumi.Config(PROJECT)
+    if slurm.accounting is None:
+        return []
     if not config.get(PASSWORD):
         fix = f"pulumi config set --secret {PROJECT}:{PASSWORD} --stack {STACK}"
         raise pulumi.RunError(with_fix(f"accounting needs the secret {PASSWORD}, which is not set", fix))
-    return config.require_secret(PASSWORD)
+    return [config.require_secret(PASSWORD)]
 
 
 def create_measurements(

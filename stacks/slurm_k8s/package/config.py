@@ -122,7 +122,6 @@ class Slurm(OnCluster):
     pools: dict[DnsLabel, PoolSettings] = Field(default={})
     """Pools of the cluster to use, each a partition; by default all."""
     login: Login = Field(default=Login(), description="How users reach the login pod.")
-    """The pod from which users submit jobs."""
     state: State = State()
     """The volume of slurmctld."""
     accounting: Accounting | None = None
@@ -258,11 +257,9 @@ def _findings(slurm: Slurm) -> Iterator[Finding]:
             for below in _matching(values, pattern.split("/"))
         }
         for below, key in refused.items():
-            yield Finding(
-                (name, *below),
-                "is a value that busbar sets itself, or that its updates rely on",
-                f"remove it; {key} of the stack sets it" if key else "remove it",
-            )
+            what = "is a value that busbar sets itself, or that its updates rely on"
+            fix = f"remove it; {key} of the stack sets it" if key else "remove it"
+            yield Finding((name, *below), what, fix)
         yield from _values((name,), values)
 
 

@@ -172,12 +172,10 @@ class InPods:
         given = {"VERB": verb, "WITHIN": within, **{key.upper(): text for key, text in values.items()}}
         while True:
             host = self._servers[0]
+            about = {"NODE_NAME": host.name, **given}
             try:
-                return self._runner.run(
-                    self._hosts.run(
-                        host, SCRIPT, {"NODE_NAME": host.name, **given}, payload, seconds=SCRIPT_SECONDS
-                    )
-                )
+                asked = self._hosts.run(host, SCRIPT, about, payload, seconds=SCRIPT_SECONDS)
+                return self._runner.run(asked)
             except UnreachableError:
                 if len(self._servers) == 1:
                     raise

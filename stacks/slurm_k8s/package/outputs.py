@@ -90,12 +90,9 @@ def build_outputs(
 def not_measured(workers: list[str], known: Mapping[str, str], result: Mapping[str, Any]) -> list[str]:
     """Why a measurement is not one of these workers; empty where it is, or has measured nothing."""
     measured = result.get("nodes_measured")
-    if measured is None:
-        return []
-    absent = [each for each in workers if known.get(each) not in measured]
-    if not absent:
-        return []
-    return [f"{len(workers) - len(absent)} of {len(workers)} workers were measured; not: {listed(absent)}"]
+    absent = [each for each in workers if measured is not None and known.get(each) not in measured]
+    what = f"{len(workers) - len(absent)} of {len(workers)} workers were measured; not: {listed(absent)}"
+    return [what] if absent else []
 
 
 def summary(outputs: Mapping[str, Any], *, folder: Path | None = None) -> RenderableType:

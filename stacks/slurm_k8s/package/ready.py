@@ -33,7 +33,7 @@ from stacks.slurm_k8s.package.rest import (
     transient,
 )
 from stacks.slurm_k8s.package.survey import place
-from stacks.slurm_k8s.package.values import API_VERSION, LOGIN_SERVICE, levels
+from stacks.slurm_k8s.package.values import API_VERSION, LOGIN_SERVICE, RELEASE, levels
 
 PROBE_SECONDS = 180
 # Every node of the job checks its GPUs, the memory that it may lock, and the libraries of the driver. What it
@@ -70,6 +70,10 @@ _CODES = {
 }
 # A job waits with these reasons in a partition that a person has closed: busbar writes State=UP.
 _CLOSED = ("PartitionDown", "PartitionInactive")
+_DAEMONS = (
+    ("Deployment", LOGIN_SERVICE, "nobody can submit"),
+    ("StatefulSet", f"{RELEASE}-accounting", "no job is recorded"),
+)
 PROBED = "busbar/slurm-probe"
 """Annotation of a NodeSet: the Probe of its pool that passed last, as JSON."""
 
@@ -187,10 +191,12 @@ def problems(slurm: SlurmApi, api: Api, spec: ReadySpec, known: Mapping[str, Slu
     }
     for pool in spec.pools.values():
         yield from _missing(spec.namespace, pool, known, waits)
-    login = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/deployments/{LOGIN_SERVICE}")
-    if login and not (login.get("status") or {}).get("readyReplicas"):
-        what = f"no pod of Deployment {spec.namespace}/{LOGIN_SERVICE} is ready: nobody can submit"
-        yield problem(what, f"kubectl -n {spec.namespace} describe pods")
+    for kind, name, then in _DAEMONS:
+        found = find(api, f"/apis/apps/v1/namespaces/{spec.namespace}/{kind.lower()}s/{name}")
+        if found and not (found.get("status") or {}).get("readyReplicas"):
+            what = f"no pod of {kind} {spec.namespace}/{name} is ready: {then}"
+            of_it = f"kubectl -n {spec.namespace} describe pods; kubectl -n {spec.namespace} logs"
+            yield problem(what, f"{of_it} {kind.lower()}/{name}")
     for name, late in slurm.overdue().items():
         on = next((worker for worker, node in known.items() if node.name == name), CLUSTER)
         fix = (

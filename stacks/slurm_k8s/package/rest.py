@@ -166,8 +166,7 @@ class SlurmApi:
         self._kube, self.namespace = api, namespace
         self._api: Api | None = None
         self._made_at = 0.0
-        service = f"/api/v1/namespaces/{namespace}/services/{RELEASE}-restapi:{PORT}"
-        self._proxy = f"{service}/proxy/slurm"
+        self._proxy = f"/api/v1/namespaces/{namespace}/services/{RELEASE}-restapi:{PORT}/proxy/slurm"
         self._base, self._partitions = f"{self._proxy}/{VERSION}", f"{self._proxy}/v0.0.45/partitions/"
 
     def nodes(self) -> dict[str, SlurmNode]:

@@ -38,10 +38,12 @@ from stacks.slurm_k8s.package.rest import (
     pod_host,
     transient,
 )
-from stacks.slurm_k8s.package.values import API_VERSION, OPERATOR, RELEASE
+from stacks.slurm_k8s.package.values import API_VERSION, DATABASE_KEY, OPERATOR, RELEASE
 
 KEPT = "busbar/slurm-held"
 """Annotation of a Node: the SlurmNode.held of its node while the pod is replaced."""
+_PASSWORD = "busbar/database-password"
+"""Annotation of the Accounting, and so of slurmdbd's pod: the version of the Secret with its password."""
 _COST = "nodeset.slinky.slurm.net/pod-deletion-cost"
 _HASH = "controller.kubernetes.io/hash"
 _AWAY = {"DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "INVALID_REG"}
@@ -288,23 +290,19 @@ class Roll:
     def roll(self) -> list[str]:
         """Replace every outdated pod, at most `max_unavailable` at once."""
         self._restart_idle_operator()
+        self._renew_password()
         self._wait(self._settled, self.spec.timeout_seconds)
         self._await_conf()
         self._put_back_limits()
         self._forget_removed()
         self._put_back()
-        outdated = sorted(
-            (each for each in self._read() if each.outdated and not each.ending),
-            # The pod of a dead host does not end, and a node that is drained already costs nothing.
-            key=lambda each: (
-                each.node.is_down,
-                bool(each.node.held),
-                each.node.is_busy,
-                not each.node.of_update,
-                each.name,
-            ),
-        )
-        names, at_once = [each.name for each in outdated], self.spec.max_unavailable
+        outdated = [each for each in self._read() if each.outdated and not each.ending]
+        # The pod of a dead host does not end, and a node that is drained already costs nothing.
+        order = [
+            (each.node.is_down, bool(each.node.held), each.node.is_busy, not each.node.of_update, each.name)
+            for each in outdated
+        ]
+        names, at_once = [name for *_, name in sorted(order)], self.spec.max_unavailable
         self._refuse_jobs(names)
         for first in range(0, len(names), at_once):
             self.progress(f"slurmd: {first} of {len(names)} pods are replaced")
@@ -331,6 +329,13 @@ class Roll:
             for pod in self.api.list(pods, labelSelector=_OPERATOR_PODS):
                 objects.delete(self.api, f"{pods}/{pod['metadata']['name']}", pod["metadata"]["uid"])
 
+    def _renew_password(self) -> None:
+        """Have slurmdbd started with its password: of a changed one the operator is not told."""
+        accounting = f"/apis/{API_VERSION}/namespaces/{self.spec.namespace}/accountings/{RELEASE}"
+        secret = objects.find(self.api, f"{self._path}/secrets/{DATABASE_KEY}")
+        if secret and objects.find(self.api, accounting):
+            self._annotate(accounting, {_PASSWORD: secret["metadata"]["resourceVersion"]})
+
     def _forget_removed(self) -> None:
         """Delete the records of nodes whose pods were removed: Slurm would start jobs there.
 
@@ -345,12 +350,8 @@ class Roll:
                 if node.of_pod and node.name not in hosts:
                     self.slurm.forget(node.name)
             stay = {each["metadata"]["name"] for each in self._nodesets()}
-            leave = [
-                pod["metadata"]["name"]
-                for pod in pods
-                if "deletionTimestamp" in pod["metadata"] or _owner(pod) not in stay
-            ]
-            return Pending(f"pod {leave[0]} is ending") if leave else True
+            leave = [pod for pod in pods if "deletionTimestamp" in pod["metadata"] or _owner(pod) not in stay]
+            return Pending(f"pod {leave[0]['metadata']['name']} is ending") if leave else True
 
         try:
             self._wait(look, REMOVAL_SECONDS)

@@ -50,10 +50,7 @@ _CONF: Values = {
     # A partition that an administrator has closed stays closed when the file is read again.
     "ReconfigFlags": "KeepPartState",
 }
-_CONF_OF_ACCOUNTING: Values = {
-    "AccountingStorageTRES": "gres/gpu",
-    "JobAcctGatherType": "jobacct_gather/cgroup",
-}
+_OF_ACCOUNTING = {"AccountingStorageTRES": "gres/gpu", "JobAcctGatherType": "jobacct_gather/cgroup"}
 # Jobs get the limit of slurmd and not that of the login pod, and slurmd's is raised before a job: containers
 # have 8 MiB, and RDMA locks all memory that it registers. Where the host forbids it, the probe says so.
 _MEMLOCK = """\
@@ -109,7 +106,7 @@ def _slurm(slurm: Slurm, pools: Mapping[str, Pool]) -> Values:
     persistence: Values = {"enabled": True, "resources": {"requests": {"storage": slurm.state.size}}}
     if slurm.state.storage_class:
         persistence["storageClassName"] = slurm.state.storage_class
-    conf = {**_CONF, **(_CONF_OF_ACCOUNTING if slurm.accounting else {}), **slurm.slurm_conf}
+    conf = {**_CONF, **(_OF_ACCOUNTING if slurm.accounting else {}), **slurm.slurm_conf}
     files = {"gres.conf": gres_conf(pools), **_topology(pools)}
     # slurmctld reads whether there is a topology only when it starts. The annotation is in its pod template,
     # so its StatefulSet replaces the pod when the file comes or goes.
@@ -211,13 +208,12 @@ def workers_of(nodeset: Values) -> list[str]:
 
 
 def _login(slurm: Slurm) -> Values:
-    service: Values = {"spec": {"type": slurm.login.service}, "port": slurm.login.port}
     found: Values = {
         "enabled": True,
         "replicas": 1,
         "login": {"image": _images(slurm)("login")},
         "initconf": {"image": _image(slurm.sidecar_image)},
-        "service": service,
+        "service": {"spec": {"type": slurm.login.service}, "port": slurm.login.port},
         "podSpec": {"tolerations": _tolerations(slurm)},
     }
     if slurm.login.root_ssh_keys:

@@ -113,6 +113,8 @@ def test_a_step_runs_again_when_what_it_depends_on_changes_and_not_otherwise() -
         ("slurm-ready", {"probe": {"run": 2}}),
         ("slurm-ready", {"slurm_conf": {"DefMemPerCPU": "100"}}),
         ("slurm-change", {"image_tag": "x"}),
+        # slurmdbd reads its password when it starts.
+        ("slurm-roll", {"accounting": {"host": "db"}, "secrets": ("databasePassword",)}),
         # A cluster that was made anew.
         ("slurm-nccl-h100", {"uid": "2"}),
     ):

@@ -149,6 +149,12 @@ def test_a_probe_that_fails_leaves_the_time_of_the_last_pass() -> None:
     assert cluster.patched == []
 
 
+def test_a_slurmdbd_that_is_not_ready_as_with_a_wrong_password_fails_the_update() -> None:
+    cluster = both()
+    cluster.objects["/apis/apps/v1/namespaces/slurm/statefulsets/slurm-accounting"] = {"status": {}}
+    assert "StatefulSet slurm/slurm-accounting is ready: no job is recorded" in result(cluster)["reasons"][0]
+
+
 def test_a_login_pod_and_slurmrestd_that_start_are_waited_for() -> None:
     cluster, clock, status = both(), Clock(), dict[str, int]()
     cluster.objects["/apis/apps/v1/namespaces/slurm/deployments/slurm-login-slinky"] = {"status": status}

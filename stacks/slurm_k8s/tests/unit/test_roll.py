@@ -485,6 +485,16 @@ def test_a_pod_on_a_cordoned_node_or_unknown_to_slurm_is_replaced_without_a_wait
     assert KEPT not in cluster.objects[NODES][0]["metadata"]["annotations"]
 
 
+def test_slurmdbd_is_started_again_with_another_password_which_the_operator_does_not_watch() -> None:
+    accounting = "/apis/slinky.slurm.net/v1beta1/namespaces/slurm/accountings/slurm"
+    secret = "/api/v1/namespaces/slurm/secrets/busbar-slurm-database"
+    cluster = Rolling(*idle(1))
+    cluster.objects |= {secret: {"metadata": {"resourceVersion": "7"}}, accounting: {"metadata": {}}}
+    step(cluster)
+    # The operator copies these annotations to the pod template of slurmdbd.
+    assert [*cluster.objects[accounting]["metadata"]["annotations"].values()] == ["7"]
+
+
 def test_the_cordon_that_the_operator_has_left_on_a_pod_is_taken_away() -> None:
     cluster = Rolling(*idle(2))
     mark = {"nodeset.slinky.slurm.net/pod-cordon": "true"}
