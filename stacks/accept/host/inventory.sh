@@ -22,16 +22,12 @@ accept_gpus() {
 # accept_hcas: {"name","port","guid","vf","counters"} per port: the last 8 bytes of its first GID are the port GUID. A virtual
 # function has a new one after each boot. Some drivers have no counters of errors.
 accept_hcas() {
-  local port hca gid vf counters list=""
+  local port hca gid list=""
   for port in "$INFINIBAND"/*/ports/*; do
     gid=$(cat "$port/gids/0" 2>/dev/null) || continue
     hca=${port%/ports/*}
-    vf=false
-    [[ ! -e $hca/device/physfn ]] || vf=true
-    counters=false
-    ! cat "$port/counters/link_downed" &>/dev/null || counters=true
-    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}"),\"vf\":$vf"
-    list+=",\"counters\":$counters}"
+    list+="${list:+,}{\"name\":$(json "${hca##*/}"),\"port\":${port##*/},\"guid\":$(json "${gid#*:*:*:*:}")"
+    list+=",\"vf\":$(truth test -e "$hca/device/physfn"),\"counters\":$(truth grep -qs . "$port/counters/link_downed")}"
   done
   printf '%s' "$list"
 }

@@ -16,12 +16,8 @@ main() {
   "$VERB"
 }
 
-end_unit() {
-  ! systemctl -q is-active "busbar-$RUN" || systemctl stop "busbar-$RUN"
-}
-
 start() {
-  end_unit
+  ! systemctl -q is-active "busbar-$RUN" || systemctl stop "busbar-$RUN"
   install -d -m 0700 "$SOAK"
   {
     declare -p LC_ALL PATH INFINIBAND PCI HEALTH_SECONDS XID_LINES COUNTERS NODE_NAME RUN SAMPLE_SECONDS FILE MOST_BYTES
@@ -37,7 +33,7 @@ fetch() {
 }
 
 stop() {
-  end_unit
+  ! systemctl -q is-active "busbar-$RUN" || systemctl stop "busbar-$RUN"
   rm -f "$FILE" "$SOAK/$RUN.sh"
   rmdir "$SOAK" 2>/dev/null || true
   printf '{}\n'

@@ -346,7 +346,7 @@ def _show(found: Any, word: str, about: Sequence[str] = ()) -> str:
     Console().print(made)
     for row in found["rows"]:
         if row["own_words"]:
-            print_text(f"the seller's words on {row['id']}: {row['measured']}; {row['source']}")
+            print_text(_plain(f"the seller's words on {row['id']}: {row['measured']}; {row['source']}"))
     print_text(f"holds on {found['holds_on']} of {found['bought']} nodes")
     for row in found["taken_out"]:
         print_text(f"taken out of the criteria: {_plain(row)}")

@@ -69,6 +69,8 @@ def acceptance(folder: Path, evidence: Evidence, hashes: Mapping[str, str]) -> d
         row["own_words"] = any(row[key] not in ("", getattr(ours, key)) for key in ("measured", "source"))
     reports, pools = evidence.inventory.hosts, begun.site.pools
     workers = {name: pool for pool, each in pools.items() for name in each.workers}
+    if len(workers) != sum(len(each.workers) for each in pools.values()):
+        raise Untrusted("a worker is twice in the site")
     if foreign := sorted(reports.keys() - workers.keys()):
         raise Untrusted(f"the inventory has {foreign[0]!r}, which is no worker of the site")
     installed = {each.owner.install_id for each in reports.values()}
@@ -224,12 +226,12 @@ def write(folder: Path) -> dict[str, Any]:
 class Signature:
     """A signature. `state`: bad: of other data, or another namespace; unknown: nobody vouches for the key.
 
-    `principal`: the name that allowed_signers gives to a good one.
+    `principals`: the names that a line of allowed_signers gives to a good one.
     """
 
     state: Literal["good", "bad", "unknown"]
     text: str
-    principal: str = ""
+    principals: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -288,7 +290,7 @@ def verify(
         begun = Evidence(folder).begun
     except Misuse as error:  # of its criteria
         raise Untrusted(str(error)) from None
-    same = stored.get("busbar") == again["busbar"] and begun.busbar == release()
+    same = begun.busbar == release()
     if same and (hidden := [each for each in contract.offered(begun.site) if each not in begun.rows]):
         raise Untrusted(f"{FOLDER}/{kept.RUN} hides rows of its release: {listed(hidden)}")
     differences = _compare(stored, again, same=same)
@@ -296,8 +298,7 @@ def verify(
         if files[path].read_bytes() != text.encode("utf-8", "replace"):
             raise Untrusted(f"{path} is not what its evidence gives")
     found = [_signature(files[name], files[SUMS].read_bytes(), signers) for name in signatures]
-    good = {each.principal for each in found if each.state == "good"}
-    unsigned = [name for name in signed_by or () if name not in good]
+    unsigned = [name for name in signed_by or () if not any(name in each.principals for each in found)]
     refusals: list[str] = []
     if criteria is not None:
         refusals += contract.differences(contract.parse(criteria), contract.parse(folder / CRITERIA))
@@ -310,7 +311,7 @@ def verify(
 def _other_machines(file: Path, nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """The nodes that FILE does not list, and its entries that no node has. Raises Misuse."""
     try:
-        text = re.sub("#.*", "", file.read_text(encoding="utf-8"))
+        text = re.sub("#.*", "", file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise Misuse(f"{file}: {error}") from None
     # /etc/machine-id is kept as a digest.
@@ -435,11 +436,10 @@ def _signature(file: Path, data: bytes, signers: Path | None) -> Signature:
     principal = found.stdout.decode("utf-8", "replace").splitlines()
     if found.returncode or not principal:
         return Signature("unknown", f"key {key}: {_said(found)}")
-    given = ("-f", str(signers), "-I", principal[0])
-    verified = _ssh_keygen("-Y", "verify", *given, *about, data=data)
+    verified = _ssh_keygen("-Y", "verify", "-f", str(signers), "-I", principal[0], *about, data=data)
     if verified.returncode:
         return Signature("unknown", f"key {key} of {principal[0]}: {_said(verified)}")
-    return Signature("good", f"{principal[0]}, key {key}", principal[0])
+    return Signature("good", f"{', '.join(principal)}, key {key}", principal)
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -198,10 +198,8 @@ def result(row: Row, evidence: kept.Evidence, hashes: Mapping[str, str]) -> dict
         # A fault stays one, whichever machine has it.
         doubt = evidence.doubt(stage, pool) if found.result == "pass" and stage != kept.MACHINES else ""
         found = Finding("unknown", doubt) if doubt else found
-    except kept.Contradiction as error:
-        found = Finding("fail", str(error))
     except kept.Untrusted as error:
-        found = Finding("unknown", str(error))
+        found = Finding("fail" if isinstance(error, kept.Contradiction) else "unknown", str(error))
     stages = [f"{kept.FOLDER}/{name}" for name in (*row.kind.uses, stage)]
     folders = [*stages, *(f"{folder}/{pool}" for folder in stages)]
     below = f"{kept.FOLDER}/{stage}/{pool}/"

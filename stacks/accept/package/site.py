@@ -84,7 +84,7 @@ class Site(OutputModel):
 
     stack: str
     cluster: str
-    pools: dict[str, Pool]
+    pools: dict[str, Pool] = Field(max_length=200)
 
     @classmethod
     def of(cls, stack: str, cluster: Cluster, soak_hours: float = 0.0, **known: int) -> Site:

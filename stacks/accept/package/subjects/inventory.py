@@ -199,6 +199,8 @@ def _same_machines(asked: Question) -> Finding:
     if not met or met[-1][0] != MACHINES:
         return Finding("unknown", "nobody was asked at the end")
     last = met[-1][1]
+    if twice := _twice({name: [each.boot] for name, each in last.hosts.items() if each.boot}):
+        return Finding("fail", f"the same boot on {listed(twice)}: they are one machine")
     if silent := last.silent(workers, "no answer"):
         return Finding("unknown", f"not known at the end: {sentences(silent)}")
     known = {name: {*last.hosts[name].gpus, *last.hosts[name].hcas} for name in workers}

@@ -501,10 +501,9 @@ SCRIPT_SECONDS, MOST_BYTES = 60, 16 << 20
 
 def hours_of(text: str) -> float:
     """The length of a soak, from a text such as 72h. Raises Misuse."""
-    number = text.removesuffix("h")
-    if text == number or not number.isdecimal() or not LEAST_HOURS <= int(number) <= MOST_HOURS:
+    if not re.fullmatch(r"[0-9]+h", text) or not LEAST_HOURS <= int(text[:-1]) <= MOST_HOURS:
         raise Misuse(f"--soak {text}: expected {LEAST_HOURS}h to {MOST_HOURS}h, such as 72h")
-    return float(number)
+    return float(text[:-1])
 
 
 def runs_of(ranks: int, seconds: float) -> int:

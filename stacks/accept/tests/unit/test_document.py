@@ -26,7 +26,7 @@ def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, key
         sign(signed, keys / name)
     elsewhere = signed.rename(signed.with_name("elsewhere"))
     found = verify(elsewhere, keys / "signers")
-    good = [(each.state, each.principal) for each in found.signatures]
+    good = [(each.state, *each.principals) for each in found.signatures]
     assert sorted(good) == [("good", "buyer@example.com"), ("good", "seller@example.com")]
     done = busbar("accept", "verify", str(elsewhere), "--signers", str(keys / "signers"))
     assert (found.exit_code, done.exit_code) == (0, 0), done.output

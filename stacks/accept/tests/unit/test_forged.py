@@ -135,6 +135,9 @@ SIGNED: list[tuple[Change, str]] = [
     (text_of("acceptance.json", "[]"), "not a JSON object"),
     (text_of("README.md", "Accepted."), "'README.md' is no file of an acceptance"),
     (missing("acceptance.json"), "'acceptance.json' is missing"),
+    # Only a document of another release has a page that is not compared.
+    (edit("acceptance.json", lambda found: found["busbar"].update(version="0.9")), "`busbar` is not that of"),
+    (edit("acceptance.json", lambda found: found.update(busbar=[])), "`busbar` is not that of the evidence"),
     (another_serial, "`nodes` is not that of the evidence"),
 ]
 
@@ -162,6 +165,10 @@ def report(*way: str | int, **values: Any) -> Change:
         found.update(values)
 
     return lambda folder: made.inventory(folder, change)
+
+
+def many_pools(pools: dict[str, Any]) -> None:
+    pools.update({f"p{number}": pools["h100"] for number in range(300)})
 
 
 def expectation_of(run: Any) -> dict[str, Any]:
@@ -195,6 +202,7 @@ YARDSTICK: list[tuple[Change, str]] = [
     (both(begun("required", driver_on_host=False), has_mig), "MIG is enabled on 1 GPU"),
     (begun("required", rate_gbps=200.0), "inventory.h100.hcas: expected.rate_gbps is 400.0, the stack"),
     (begun("group_gbps", in_group=100.0), "pairs.h100.slow: expected.in_group is 400.0, the stack"),
+    (edit(RUN, lambda run: many_pools(run["site"]["pools"])), "run.json is not what busbar writes"),
 ]
 LATER = "2026-11-23T01:40:00Z"
 
@@ -230,6 +238,8 @@ OTHER_MACHINES: list[tuple[Change, str]] = [
     (other("repeats", gpus=["GPU GPU-9 (serial 1690)"]), "worker-2 has another GPU GPU-9 (serial 1690)"),
     (other("pairs", hcas=["HCA b8ce:f603:0009:0000"]), "worker-2 has another HCA b8ce:f603:0009:0000"),
     (inventory(lambda also: also.update(machine="e")), "worker-2 is another machine since stage"),
+    (edit(RUN, lambda run: run["site"]["pools"].update(b=run["site"]["pools"]["h100"])), "worker is twice"),
+    (other("machines", boot="boot-1"), "the same boot on worker-1, worker-2: they are one machine"),
     (half_a_year, "from 2026-11-23T01:00:00Z to 2027-05-23T02:00:00Z; expected at most 169 h"),
 ]
 UNKNOWN_MACHINES: list[tuple[Change, str]] = [
@@ -338,6 +348,8 @@ def test_a_reboot_is_named_and_accepted(written: Path, keys: Path) -> None:
         ({"machines": "# ours\n1610\n1699"}, 1, "no node of the folder has 1699"),
         ({"machines": "1610"}, 1, "worker-2 (machine id"),
         ({"machines": "SN-1\nGPU-2-0  # the second\n", "signed_by": ("seller@example.com",)}, 0, ""),
+        # As an editor on Windows writes it.
+        ({"machines": "\ufeffSN-1\r\nSN-2\r\n"}, 0, ""),
     ],
 )
 def test_who_signs_and_which_machines_it_is_about_are_asked(
@@ -348,6 +360,12 @@ def test_who_signs_and_which_machines_it_is_about_are_asked(
         given = {**given, "machines": tmp_path / "bought"}
     found = as_it_is(signed, keys, criteria=criteria, **given)
     assert (found[0], why in found[1]) == (code, True), found[1]
+
+
+def test_a_signer_is_known_by_each_name_of_a_line(signed: Path, keys: Path, tmp_path: Path) -> None:
+    (tmp_path / "signers").write_text(f"me@example.com,{(keys / 'signers').read_text()}")
+    found = verify(signed, tmp_path / "signers", signed_by=["seller@example.com", "me@example.com"])
+    assert (found.exit_code, found.unsigned) == (0, [])
 
 
 def test_no_text_of_the_folder_can_write_over_the_lines_of_verify(written: Path, keys: Path) -> None:
