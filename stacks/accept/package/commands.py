@@ -187,12 +187,13 @@ def verify(
     signed_by: Annotated[list[str] | None, _SIGNED_BY] = None,
     cluster_id: Annotated[str | None, _CLUSTER_ID] = None,
     machines: Annotated[Path | None, _file("--machines", "A machine id or a serial per line.")] = None,
+    cabling: Annotated[Path | None, _file("--cabling", "Design that was agreed on, as for `run`.")] = None,
     report: Annotated[Path | None, _option("--report", "PATH", "Write the page of this release.")] = None,
 ) -> None:
     """Check the files and signatures of a document, and judge all of its evidence again.
 
     Exit code 0: accepted, signed by known signers, and the same when judged again; 1: refused, also where
-    criteria, cluster or machines are other ones than those that are given; 2: not decided: no signature, an
+    criteria, cluster, machines or cabling are other ones than are given; 2: not decided: no signature, an
     unknown or an expired key, a row without a result, or a folder that cannot be read; 64: bad usage.
     """
     from busbar.judge.nccl.report.svg import write_report
@@ -200,6 +201,7 @@ def verify(
     from stacks.accept.package.evidence import Evidence
 
     told: Any = {"criteria": criteria, "signed_by": signed_by, "cluster_id": cluster_id, "machines": machines}
+    told["cabling"] = cabling
     found = document.verify(folder, signers, **told)
     again = found.again
     [verdict] = [name for name, code in CODES.items() if code == found.exit_code]
@@ -294,8 +296,7 @@ def _options(
     from pydantic import TypeAdapter, ValidationError
 
     from busbar.config.types import Image
-    from stacks.accept.package.evidence import Untrusted
-    from stacks.accept.package.subjects.cabling import read_design
+    from stacks.accept.package.subjects.cabling import design_of
 
     if storage and (not storage.startswith("/") or storage.strip("/") == "" or not storage.isprintable()):
         raise Misuse(f"--storage is {storage!r}, expected the path of a folder, such as /mnt/shared")
@@ -303,14 +304,7 @@ def _options(
         TypeAdapter(Image | None).validate_python(dcgm_image)
     except ValidationError as error:
         raise Misuse(f"--dcgm-image {dcgm_image!r} {error.errors()[0]['msg']}") from None
-    try:
-        design = cabling.read_text(encoding="utf-8-sig") if cabling else None
-        if design is not None:
-            read_design(design)
-    except OSError as error:
-        raise Misuse(f"{cabling}: {error.strerror}") from None
-    except (UnicodeDecodeError, Untrusted) as error:
-        raise Misuse(f"{cabling}: {error}", "busbar accept cabling STACK prints such a file") from None
+    design = design_of(cabling) if cabling else None
     path = str(training.resolve()) if training else None
     given = {"storage": storage, "training": path, "dcgm-image": dcgm_image, "cabling": design}
     return {name: value for name, value in given.items() if value}

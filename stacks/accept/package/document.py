@@ -35,6 +35,7 @@ from stacks.accept.package import evidence as kept
 from stacks.accept.package import kinds
 from stacks.accept.package.evidence import FOLDER, Evidence, Untrusted, files_of, or_none, sha256
 from stacks.accept.package.subjects import STAGES
+from stacks.accept.package.subjects.cabling import design_of, design_of_run, read_design
 from stacks.accept.package.subjects.inventory import NO_VALUE
 from stacks.accept.package.subjects.soak import dots
 
@@ -270,10 +271,11 @@ def verify(
     signed_by: Sequence[str] | None = None,
     cluster_id: str | None = None,
     machines: Path | None = None,
+    cabling: Path | None = None,
 ) -> Verified:
     """Verify the document in FOLDER. Raises Untrusted where it is refused, NoVerdict for an unreadable one.
 
-    CRITERIA: the buyer's. MACHINES: a file with the id of a machine, or a serial of it, per line.
+    CRITERIA, CABLING: the buyer's. MACHINES: a file with the id of a machine, or a serial of it, per line.
     """
     files = files_of(folder)
     signatures = check_files(files)
@@ -305,6 +307,8 @@ def verify(
     if cluster_id is not None and again["cluster_id"] != cluster_id:
         refusals.append(f"the cluster has the id {again['cluster_id']}, expected {cluster_id!r}")
     refusals += _other_machines(machines, again["nodes"]) if machines else []
+    if cabling is not None and read_design(design_of(cabling)) != design_of_run(Evidence(folder)):
+        refusals.append(f"the cabling in {FOLDER}/{kept.RUN} is not that of {cabling}")
     return Verified(stored, again, same, differences, found, unsigned, refusals)
 
 

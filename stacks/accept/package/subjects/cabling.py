@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from statistics import median_high
 from typing import NamedTuple
 
-from busbar.exits import NoVerdict
+from busbar.exits import Misuse, NoVerdict
 from busbar.preflight.network_checks import choose_rails
 from busbar.text import counted, listed
 from stacks.accept.package.evidence import PRINTED, Evidence, Printed, Told, Untrusted, unpacked, write_json
@@ -144,6 +145,16 @@ def read_design(text: str) -> Design:
     if not design:
         raise Untrusted("the design of the cabling has no rows")
     return design
+
+
+def design_of(file: Path) -> str:
+    """The text of a design. Raises Misuse."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        read_design(text)
+    except (OSError, UnicodeDecodeError, Untrusted) as error:
+        raise Misuse(f"{file}: {error}", "busbar accept cabling STACK prints such a file") from None
+    return text
 
 
 def write_design(fabric: Fabric) -> str:
@@ -286,7 +297,7 @@ def _fabric(evidence: Evidence) -> Fabric:
     return Fabric.read(text, hcas_of(evidence.inventory.hosts))
 
 
-def _design(evidence: Evidence) -> Design:
+def design_of_run(evidence: Evidence) -> Design:
     """The design; empty without one. Raises Untrusted."""
     text = evidence.begun.options.get("cabling")
     return read_design(text) if text else {}
@@ -311,7 +322,7 @@ _row = partial(kind, required=has_infiniband, uses=("inventory",))
 @_row("cabling.rails", "each rail is in its leaf and port")
 def _rails(asked: Question) -> Finding:
     fabric, (rails, open_) = _fabric(asked.evidence), rails_of(asked.pool, asked.reports)
-    design, groups = _design(asked.evidence), asked.pool.rail_groups
+    design, groups = design_of_run(asked.evidence), asked.pool.rail_groups
     if design:
         cables, _ = of_design(fabric, design, hcas_of(asked.reports))
         placed = {cable.near for cable in cables}
@@ -329,7 +340,7 @@ def _rails(asked: Question) -> Finding:
 @_row("cabling.uplinks", "no link between switches is missing or swapped")
 def _uplinks(asked: Question) -> Finding:
     fabric, (rails, _) = _fabric(asked.evidence), rails_of(asked.pool, asked.reports)
-    _, between = of_design(fabric, _design(asked.evidence), {})
+    _, between = of_design(fabric, design_of_run(asked.evidence), {})
     leaves = {fabric.links[rail].end.at for rail in rails if rail in fabric.links}
     bad = [*faults(fabric, between), *few_uplinks(fabric, leaves), *additional(fabric, between, leaves)]
     good = f"{counted(len(fabric.between) // 2, 'link')} between switches"

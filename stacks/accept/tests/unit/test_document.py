@@ -33,7 +33,7 @@ def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, key
     assert "inventory.h100.nodes" in done.stdout and "signature good: seller@example.com" in done.stdout
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Accepted on ") and lines[-1].startswith(f"{lines[0]}: site, run accept-")
-    assert "nobody has asked: --criteria, --signed-by, --cluster-id, --machines" in lines
+    assert "nobody has asked: --criteria, --signed-by, --cluster-id, --machines, --cabling" in lines
 
 
 @pytest.fixture

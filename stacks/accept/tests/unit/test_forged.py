@@ -22,6 +22,7 @@ from stacks.accept.package import document
 from stacks.accept.package.document import sign, verify
 from stacks.accept.package.evidence import Untrusted, files_of, read_json, write_json, write_packed
 from stacks.accept.package.site import COLLECTIVES
+from stacks.accept.package.subjects.cabling import End, Fabric, write_design
 from stacks.accept.tests.unit import made
 from tests.support.cli import busbar
 
@@ -350,14 +351,15 @@ def test_a_reboot_is_named_and_accepted(written: Path, keys: Path) -> None:
         ({"machines": "SN-1\nGPU-2-0  # the second\n", "signed_by": ("seller@example.com",)}, 0, ""),
         # As an editor on Windows writes it.
         ({"machines": "\ufeffSN-1\r\nSN-2\r\n"}, 0, ""),
+        ({"cabling": made.design(made.cabling())}, 0, ""),
     ],
 )
 def test_who_signs_and_which_machines_it_is_about_are_asked(
     signed: Path, keys: Path, criteria: Path, tmp_path: Path, given: dict[str, Any], code: int, why: str
 ) -> None:
-    if "machines" in given:
-        (tmp_path / "bought").write_text(given["machines"])
-        given = {**given, "machines": tmp_path / "bought"}
+    for name in {"machines", "cabling"} & {*given}:
+        (tmp_path / name).write_text(given[name])
+        given = {**given, name: tmp_path / name}
     found = as_it_is(signed, keys, criteria=criteria, **given)
     assert (found[0], why in found[1]) == (code, True), found[1]
 
@@ -366,6 +368,23 @@ def test_a_signer_is_known_by_each_name_of_a_line(signed: Path, keys: Path, tmp_
     (tmp_path / "signers").write_text(f"me@example.com,{(keys / 'signers').read_text()}")
     found = verify(signed, tmp_path / "signers", signed_by=["seller@example.com", "me@example.com"])
     assert (found.exit_code, found.unsigned) == (0, [])
+
+
+def test_a_design_of_the_seller_s_own_is_not_the_one_that_was_agreed_on(
+    written: Path, keys: Path, criteria: Path, tmp_path: Path
+) -> None:
+    """Two cables are exchanged, and the seller has written the design as it was built."""
+    (tmp_path / "cabling.csv").write_text(made.design(made.cabling()))
+    net, printed = made.cabling(), written / "evidence/cabling/printed.json.zst"
+    one, two = (f"{guid:016x}" for guid in [*net.hcas.values()][:2])
+    text = net.text().replace(one, "x" * 16).replace(two, one).replace("x" * 16, two)
+    write_json(printed, {"run": made.RUN_NAME, "hosts": {"worker-1": {"text": text}}})
+    seller = {End(*name.split()): guid for name, guid in net.hcas.items()}
+    built = write_design(Fabric.read(text, seller))
+    edit(RUN, lambda run: run["options"].update(cabling=built))(written)
+    assert written_again(written, keys, criteria=criteria)[0] == 0
+    code, why = as_it_is(written, keys, criteria=criteria, cabling=tmp_path / "cabling.csv")
+    assert (code, "the cabling in evidence/run.json is not that of" in why) == (1, True), why
 
 
 def test_no_text_of_the_folder_can_write_over_the_lines_of_verify(written: Path, keys: Path) -> None:
