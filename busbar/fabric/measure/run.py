@@ -92,8 +92,8 @@ class Remnant:
 
 
 def latest_end(seconds: float) -> str:
-    """The mark of an object: the time after which no process may still follow its run."""
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    """The mark of an object: no process follows its run then, with an hour for another machine's clock."""
+    return (datetime.now(UTC) + timedelta(hours=1, seconds=seconds)).isoformat(timespec="seconds")
 
 
 def measure(

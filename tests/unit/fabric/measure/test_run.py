@@ -245,7 +245,7 @@ def test_a_second_signal_leaves_the_run(
     assert said[-1] == "error: run-1 is not removed: SIGTERM. Fix: busbar nccl clean run-1"
 
 
-OVER = latest_end(-1)
+OVER = latest_end(-3601)
 
 
 def killed(cluster: Foreign, until: str, run: str = "run-1", namespace: str | None = None) -> None:
@@ -270,6 +270,12 @@ def test_only_what_a_killed_process_has_left_is_removed(cluster: Foreign, namesp
     where = namespace or "busbar-run-1"
     assert said[0].startswith(f"removed MPIJob {where}/nccl-run-1-") and kept == []
     assert said[1:] == ([] if namespace else ["removed Namespace busbar-run-1"])
+
+
+def test_a_clock_that_is_half_an_hour_ahead_takes_no_run_from_its_process(cluster: Foreign) -> None:
+    killed(cluster, latest_end(-1800))
+    said, kept = cleaned(cluster)
+    assert said == [] and kept
 
 
 def test_a_named_run_is_removed_and_no_other(cluster: Foreign) -> None:
