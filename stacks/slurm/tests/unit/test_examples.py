@@ -25,8 +25,12 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     commands = {
         "srun": srun,
-        "scontrol": 'echo "gpu-1\ngpu-2"',
-        "getent": '[[ $2 == gpu-2 ]] && echo "10.0.0.12 STREAM gpu-2"',
+        # No resolver knows the names of the nodes, which are those of the stack file.
+        "scontrol": """case "$*" in
+            "show hostnames gpu-[1-2]") printf "gpu-1\\ngpu-2\\n" ;;
+            "--oneliner show node gpu-"*) echo "NodeName=$4 Arch=x86_64 NodeAddr=10.0.0.1${4#gpu-} Port=0" ;;
+        esac""",
+        "getent": '[[ $2 == 10.0.0.12 ]] && echo "10.0.0.12 STREAM 10.0.0.12"',
         "ip": '[[ $4 == 10.0.0.12 ]] && echo "10.0.0.12 dev eno1 src 10.0.0.11 uid 0"',
     }
     programs(folder, commands)
@@ -36,13 +40,26 @@ def run(
     )
 
 
-def test_torchrun_gets_the_size_of_the_job_and_a_meeting_point_on_its_first_node(tmp_path: Path) -> None:
-    done = run(tmp_path, "ddp.sbatch", "train.py", "/home/me/run 1", **JOB)
+# srun runs the command of each node.
+ON_EACH = """\
+while [[ $1 == --* ]]; do echo "$1"; shift; done
+for number in 0 1; do SLURM_NODEID=$number "$@"; done"""
+
+
+def test_torchrun_gets_the_size_of_the_job_and_meets_on_its_first_node_alone(tmp_path: Path) -> None:
+    programs(tmp_path, {"python3": 'printf "%s\n" "$@"'})
+    done = run(tmp_path, "ddp.sbatch", "train.py", "/home/me/run 1", srun=ON_EACH, **JOB)
     words = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
-    assert words[:3] == ["--kill-on-bad-exit=1", "--cpu-bind=none", "python3"]
-    assert {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=gpu-1:21234", "--rdzv-id=31234.0"} < {*words}
-    assert words[-2:] == ["train.py", "/home/me/run 1"]
+    assert words[:4] == ["--kill-on-bad-exit=1", "--cpu-bind=none", "-m", "torch.distributed.run"]
+    asked = {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=10.0.0.11:21234", "--rdzv-id=31234.0"}
+    assert asked < {*words} and words[-2:] == ["train.py", "/home/me/run 1"]
+    assert [word for word in words if "is_host" in word] == ["--rdzv-conf=is_host=1", "--rdzv-conf=is_host=0"]
+
+
+def test_the_first_rank_is_met_at_the_address_of_its_node(tmp_path: Path) -> None:
+    show = 'echo "$MASTER_ADDR:$MASTER_PORT"'
+    assert run(tmp_path, "deepspeed.sbatch", "x.py", srun=show, **JOB).stdout == "10.0.0.11:21234\n"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
