@@ -78,8 +78,8 @@ def changed_state(slurm: Slurm, api: Api) -> list[Finding]:
     kept = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/statesave-{_SLURMCTLD}-0"
     # A destroy leaves the claim, and the next StatefulSet takes it as it is.
     if made is None and (claim := find(api, kept)):
-        default = storage_class(api, wanted)
-        claims, wanted = [claim], wanted or (default and default["metadata"]["name"])
+        default = storage_class(api, wanted) or {"metadata": {"name": wanted}}
+        claims, wanted = [claim], default["metadata"]["name"]
     fix = f"write back {{first}}; for another volume: busbar destroy {STACK}, kubectl delete namespace "
     fix += f"{namespace}, which ends all jobs, and busbar up {STACK}"
     refused = []
