@@ -132,6 +132,14 @@ def test_an_edge_in_an_unknown_form_proves_nothing(transport: str) -> None:
     assert verdict.check("transport").code == "transport.unread_edge" and not verdict.passed
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Ring 00 : 15 -> 0 -> 7", "Tree 8 : 1 -> 0 -> 8/-1/-1", " 0 : NET/0 GPU/0 GPU/7 NET/0"],
+)
+def test_a_ring_or_path_of_the_subsystem_graph_is_no_edge(text: str) -> None:
+    assert judged(f"worker-0:40:90 [0] NCCL INFO {text}").passed
+
+
 # ---- one thing is wrong in an otherwise healthy log
 SOCKET = "worker-0:40:90 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"
 FATAL = "worker-0:40:90 [0] net_ib.cc:9 NCCL WARN NET/IB: Got completion from peer 10.0.0.5<5> with status=12"
