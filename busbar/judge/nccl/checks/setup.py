@@ -127,8 +127,9 @@ def hcas(context: Context) -> Check:
 
 def _slow(context: Context) -> Check | None:
     """Find an HCA that carries data and, as NCCL prints, is slower than a rail should be."""
-    evidence, rate = context.evidence, context.expectation.rate_gbps
-    found = [(host, *hca) for host in sorted(evidence.hca_links) for hca in carrying(evidence, host)]
+    evidence, want, rate = context.evidence, context.expectation, context.expectation.rate_gbps
+    hosts = [host for host in sorted(evidence.hca_links) if not _of_planes(evidence, host, want)]
+    found = [(host, *hca) for host in hosts for hca in carrying(evidence, host)]
     slow = [f"{name} of {host} at {at:g} Gb/s" for host, name, at in found if at and at < RATE * (rate or 0)]
     if not slow:
         return None
@@ -218,9 +219,8 @@ def rails(context: Context) -> Check:
     if silent := context.silent(found):
         return unknown("rails.no_edge", f"no edge of {silent} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
-        members = carrying(evidence, host)
-        count = len(members if want.net_devices is None else devices)
-        if count != expected and not _of_planes(members, len(devices), want):
+        count = len(carrying(evidence, host) if want.net_devices is None else devices)
+        if count != expected and not _of_planes(evidence, host, want):
             used = f"{count} rails ({', '.join(map(str, sorted(devices)))})"
             if count < expected and not context.is_whole:
                 reason = f"{host} shows {used} of {expected}, and parts of the log are missing"
@@ -230,8 +230,9 @@ def rails(context: Context) -> Check:
     return passed("rails.all", f"{expected} rails on each of {len(found)} hosts", evidence.first_edge())
 
 
-def _of_planes(members: list[tuple[str, float | None]], devices: int, want: Expectation) -> bool:
+def _of_planes(evidence: Evidence, host: str, want: Expectation) -> bool:
     """True if each rail is a device of several planes, whose rates together are that of the rail."""
+    members, devices = carrying(evidence, host), len(evidence.rails.get(host, ()))
     planes = len(members) // devices if devices else 0
     if devices != want.rails or planes * devices != len(members) or want.rate_gbps is None:
         return False
