@@ -60,7 +60,8 @@ WORDS = (
 )
 PHRASES = (
     r"can.t|couldn.t|could not|gave up|no space left|out of memory|bad_alloc|non-?zero|timed? ?out|"
-    r"shut(?:ting)? ?down|not (?:running|found|active|available|responding|healthy|ready|permitted)|"
+    r"shut(?:ting)? ?down|not (?:running|found|available|responding|healthy|ready|permitted)|"
+    r"(?<!, )not active|(?<=, )active, not active|not active, active|"
     r"econn[a-z]+|sig(?:term|kill|segv|abrt|bus|int|hup)"
 )
 # a word of failure, a value that could not be read, or a part of a number that should be whole
@@ -76,7 +77,10 @@ BESIDE = re.compile(
     r"\b(\d+) (?:fail[a-z]*|errors?)"
 )
 NUMBER = re.compile(r"(?<![\w.:/-])-?\d+(?:\.\d+)?(?![\w:/-])")
-HEADING = re.compile(r"[^\d:]*(?:\b(?:Errors|Failures|Faults|Reasons|Pages|Rows):?|: ?[\[{])")
+HEADING = re.compile(
+    r"[^\d:]*(?:\b(?:Errors|Failures|Faults|Reasons|Pages|Rows):?|: ?[\[{])"
+    r"|(?:[a-z_.]+(?: \[\S+\])?(?:, |$)){3,}"  # the first line of a CSV
+)
 # bash: line 1:  41 Killed   ./all_reduce_perf -b 8, in any language
 SHELL_END = re.compile(r"[^\s:]{1,200} ?: (?:\S+ \d+|\d+ \S+) ?: +\d{2,} +[^\d\s].*")
 BACKGROUND_END = re.compile(r"\[\d+\][+-]? +(?:\d+ )?(?!Done\b(?!\()|Running\b)\S.*? {2,}\S.*")

@@ -73,7 +73,7 @@ LINES_OF_OTHERS = {
         "GPU 3 failed", "HW Slowdown : Active", "State: Down", "ECC errors: 2", "[FAIL] mlx5_3 gives 97 Gb/s",
         "12 of 18 NVLinks are up", "ERROR: GPU 3 has 17 of its links", "nvidia-fabricmanager is not running",
         "/dev/infiniband is missing", "nvidia-peermem inactive (dead)", "NVSwitch 2 failed to initialize",
-        "NVML not found", "mlx5_3 is unhealthy",
+        "NVML not found", "mlx5_3 is unhealthy", "0, NVIDIA H100 80GB HBM3, Active, Not Active, 69.1 W",
     ],
     # what a program says of itself or of good hardware
     "pass": [
@@ -82,6 +82,8 @@ LINES_OF_OTHERS = {
         "gpu-b: the agent failed", "[c10d] The client socket has failed to connect to [gpu-a]:29500",
         "the exporter is not running on port 9400", "UCX ERROR mlx5_3 failed",
         "WARNING: GDRCopy failed, falling back to cudaMemcpy",
+        "index, name, clocks_event_reasons.hw_slowdown, clocks_event_reasons.sw_power_cap, power.draw [W]",
+        "0, NVIDIA H100 80GB HBM3, Not Active, Not Active, 69.1 W",
     ],
     # a counter of 0, a heading
     "nothing": [
