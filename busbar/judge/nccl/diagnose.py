@@ -210,7 +210,8 @@ def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
         yield "shared-memory-edge", min(shared, key=BY_LINE)
     if log.gap is not None:
         yield "gap-between-rows", log.gap
-    if (lost := nvls_lost(whole, context.judged, context.expectation.system)) is not None:
+    lost = nvls_lost(whole, context.judged, context.expectation.system)
+    if lost is not None and "all_reduce" in context.tables:
         yield "nvls-lost", lost
     for size, ranks in whole.destroyed.items() if context.is_whole else ():
         absent = sorted(set(range(size)) - ranks)

@@ -94,7 +94,7 @@ def _libraries(context: Context) -> Iterator[Pair]:
             yield Pair(library, library if library in printed else printed[0], f"line {run.line}")
 
 
-def _of_tables(
+def _tables(
     printed: Callable[[Preamble], object], asked: Callable[[Preamble], int | None]
 ) -> Callable[[Context], Iterator[Pair]]:
     """A number of each table beside the one for which the command before it ASKED."""
@@ -138,32 +138,32 @@ OTHERS, COMMAND = "on the other hosts", "as the command asked"
 TABLE = (
     Row("NICs that libfabric found", "expected rails",
         _of_hosts("libfabric provider", r"found (\d+) nics", lambda c: c.expectation.rails),
-        "nics_missing", at_least=True),
+        "agreement.nics_missing", at_least=True),
     Row("rails of a device", "originally found",
-        _of_hosts("rails of a device", r"(\d+) rails \(originally found (\d+) rails"), "rails_missing"),
+        _of_hosts("rails of a device", r"(\d+) rails \(originally found (\d+)"), "agreement.rails_missing"),
     Row("members of a fused NIC", "expected", _of_hosts("NET device", r"ndevs=(\d+)", _members),
-        "members_missing", at_least=True,
+        "agreement.members_missing", at_least=True,
         is_proof=lambda c: bool(_members(c)) and "IB" in c.evidence.network_names),
     Row("NVLink clique", "ranks of the domain",
         _of_hosts("NVLink clique", r"(\d+)", lambda c: c.ranks and c.domains and c.ranks // c.domains),
-        "clique_split", at_least=True),
-    Row("edges inside a host", "behind an NVSwitch", _indirect, "indirect"),
-    Row("local Net devices", OTHERS, _alike("local Net devices"), "differs"),
-    Row("libfabric provider", OTHERS, _alike("libfabric provider"), "differs"),
-    Row("transport protocol", OTHERS, _alike("transport protocol"), "differs"),
-    Row("NCCL git version", OTHERS, _alike("NCCL git version"), "differs"),
-    Row("NCCL version", OTHERS, _versions, "differs"),
-    Row("network", OTHERS, lambda c: _first(networks(c.evidence)), "differs"),
-    Row("plugin path", OTHERS, lambda c: _first(c.evidence.plugin_paths), "differs"),
-    Row("topology", OTHERS, _alike("topology"), "differs", "unknown"),
-    Row("GPU", "on the same host", _gpus, "mixed_gpus", "unknown"),
-    Row("nccl-library of nccl-tests", "NCCL version", _libraries, "other_library", "unknown"),
-    Row("ranks", COMMAND, _of_tables(lambda p: len(p.ranks), _asked_ranks), "other_ranks"),
-    Row("hosts", COMMAND, _of_tables(lambda p: len(p.hosts), lambda p: p.asked.nodes), "other_hosts"),
+        "agreement.clique_split", at_least=True),
+    Row("edges inside a host", "behind an NVSwitch", _indirect, "agreement.indirect"),
+    Row("local Net devices", OTHERS, _alike("local Net devices"), "agreement.differs"),
+    Row("libfabric provider", OTHERS, _alike("libfabric provider"), "agreement.differs"),
+    Row("transport protocol", OTHERS, _alike("transport protocol"), "agreement.differs"),
+    Row("NCCL git version", OTHERS, _alike("NCCL git version"), "agreement.differs"),
+    Row("NCCL version", OTHERS, _versions, "agreement.differs"),
+    Row("network", OTHERS, lambda c: _first(networks(c.evidence)), "agreement.differs"),
+    Row("plugin path", OTHERS, lambda c: _first(c.evidence.plugin_paths), "agreement.differs"),
+    Row("topology", OTHERS, _alike("topology"), "agreement.differs", "unknown"),
+    Row("GPU", "on the same host", _gpus, "agreement.mixed_gpus", "unknown"),
+    Row("nccl-library of nccl-tests", "NCCL version", _libraries, "agreement.other_library", "unknown"),
+    Row("ranks", COMMAND, _tables(lambda p: len(p.ranks), _asked_ranks), "agreement.other_ranks"),
+    Row("hosts", COMMAND, _tables(lambda p: len(p.hosts), lambda p: p.asked.nodes), "agreement.other_hosts"),
     Row("smallest message", COMMAND,
-        _of_tables(lambda p: p.banner and p.banner.min_bytes, lambda p: p.asked.low), "other_sizes"),
+        _tables(lambda p: p.banner and p.banner.min_bytes, lambda p: p.asked.low), "agreement.other_sizes"),
     Row("largest message", COMMAND,
-        _of_tables(lambda p: p.banner and p.banner.max_bytes, lambda p: p.asked.high), "other_sizes"),
+        _tables(lambda p: p.banner and p.banner.max_bytes, lambda p: p.asked.high), "agreement.other_sizes"),
 )  # fmt: skip
 SAME = tuple(row.fact for row in TABLE if row.partner == OTHERS)
 
@@ -185,7 +185,7 @@ def _compare(row: Row, context: Context) -> Check | None:
             continue
         where = f" ({pair.where})" if pair.where else ""
         reason = f"{row.fact}: {one}{where}, {row.partner}: {other}"
-        return result(row.status, f"agreement.{row.code}", reason, pair.line)
+        return result(row.status, row.code, reason, pair.line)
     if not pairs and row.is_proof(context):
         reason = f"{row.fact}: not printed, {row.partner}: not proved"
         return unknown("agreement.not_printed", reason, fix=FIX)

@@ -39,7 +39,8 @@ def nccl_version(context: Context) -> Check:
         reason = f"no `NCCL version` line, expected at least {least}"
         return unknown("nccl-version.not_printed", reason, fix=FIX)
     if release(version) < release(least):
-        return failed("nccl-version.too_old", f"NCCL {version} is older than the expected {least}", line)
+        reason = f"NCCL {version} is older than the expected {least}"
+        return failed("nccl-version.too_old", reason, line, "an image with a newer NCCL")
     return passed("nccl-version.accepted", f"NCCL {version}, expected at least {least}", line)
 
 

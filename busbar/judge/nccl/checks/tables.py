@@ -223,27 +223,27 @@ def _damage(run: Run) -> Check | None:
     """The first sign that a table is not what one program printed: condition, code, reason."""
     unit = run.other_unit.value if run.other_unit is not None else ""
     signs = (
-        (run.template_rows, "placeholders",
+        (run.template_rows, "completeness.placeholders",
          "a table holds placeholders (XXX, nan) in place of numbers: not a measurement"),
-        (run.has_wrong_precision, "wrong_precision",
+        (run.has_wrong_precision, "completeness.wrong_precision",
          "bandwidths with one decimal: nccl-tests prints two, so the table is not its output"),
-        (run.cpu_time, "cpu_time",
+        (run.cpu_time, "completeness.cpu_time",
          "the time column is CPU time (-C 1): its bandwidths are not those of the fabric"),
-        (unit, "other_unit", f"a column is in {unit}, where nccl-tests prints (B), (us) or (GB/s)"),
-        (run.damaged or run.orphans, "damaged",
+        (unit, "completeness.other_unit", f"a column is in {unit}, and nccl-tests prints (B), (us), (GB/s)"),
+        (run.damaged or run.orphans, "completeness.damaged",
          f"{run.damaged} rows and {run.orphans} groups of numbers have a form that is not known: not read"),
-        (run.has_repeated_rows and run.is_picked, "no_banner",
+        (run.has_repeated_rows and run.is_picked, "completeness.no_banner",
          "rows only, and a size appears twice: they are of several runs"),
-        (run.has_repeated_rows, "repeated_rows",
+        (run.has_repeated_rows, "completeness.repeated_rows",
          "a size appears twice: two programs wrote into one table, or the size sweep ran more than once"),
-        (run.rows_after_summary or run.summaries, "after_summary",
+        (run.rows_after_summary or run.summaries, "completeness.after_summary",
          "rows or a second summary follow the summary: two programs wrote into one log"),
     )  # fmt: skip
     code, reason = next(((code, reason) for shown, code, reason in signs if shown), ("", ""))
     if not code:
         return None
-    made = unknown if code in ("damaged", "no_banner") else failed
-    return made(f"completeness.{code}", reason, run.other_unit if code == "other_unit" else None)
+    made = unknown if code in ("completeness.damaged", "completeness.no_banner") else failed
+    return made(code, reason, run.other_unit if code == "completeness.other_unit" else None)
 
 
 def _average(run: Run, *, excerpt: bool) -> Check | None:
