@@ -208,16 +208,9 @@ def _observations(context: Context) -> Iterator[tuple[Observation, LogLine]]:
     shared = [e.first for e in evidence.edges.values() if e.transport.kind == "SHM"]
     if shared and context.expectation.nvlink_gbps:
         yield "shared-memory-edge", min(shared, key=BY_LINE)
-    if log.gap is not None:
-        yield "gap-between-rows", log.gap
     lost = nvls_lost(whole, context.judged, context.expectation.system)
     if lost is not None and "all_reduce" in context.tables:
         yield "nvls-lost", lost
-    for size, ranks in whole.destroyed.items() if context.is_whole else ():
-        absent = sorted(set(range(size)) - ranks)
-        if absent and size == context.ranks:
-            text = f"{len(ranks)} of {size} ranks print Destroy COMPLETE, rank {absent[0]} does not"
-            yield "ranks-not-destroyed", LogLine(str(absent[0]), 0, text)
     for banner in (run.preamble.banner for run in context.judged):
         if banner is not None and banner.warmup == 0:
             yield "no-warm-up", banner.at

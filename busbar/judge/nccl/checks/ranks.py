@@ -187,7 +187,7 @@ def _counted_by_nccl(context: Context) -> Iterator[Check]:
             yield failed("ranks.other_count", reason, line)
     absent = sorted(set(range(n or 0)) - evidence.destroyed.get(n or 0, set()))
     if absent and 2 * len(absent) < (n or 0) and context.is_whole:
-        reason = f"{len(absent)} of {n} ranks did not come to their end (Destroy COMPLETE): {absent[0]}"
+        reason = f"rank {absent[0]} ({len(absent)} of {n}) did not come to its end (Destroy COMPLETE)"
         yield unknown("ranks.not_destroyed", reason)
 
 

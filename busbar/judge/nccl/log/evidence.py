@@ -520,10 +520,10 @@ FACTS = (
     # of fused NICs the device is a new one
     _of_host("NET device {}", "NET/IB : Made virtual device [16] name=a_0+a_1 speed=400000 ndevs=2",
              "^NET/", "IB : Made virtual device [", r"(?P<key>\d+)\] name=(?P<value>\S+ speed=\d+ ndevs=\d)"),
-    _of_host("MTU of device {}", "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 312 mtu 5 LID 7",
-             r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qpn \d+", " mtu ", r"(?P<value>\d+)"),
+    _of_host("MTU of device {}", "NET/IB: ncclIbConnect: Dev 0 IbDev 0 Port 1 qp_num 312 mtu 5 LID 7",
+             r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qp\w+ \d+", " mtu ", r"(?P<value>\d+)"),
     _of_host("GID index of device {}", "NET/IB: NCCL Dev 0 IbDev 0 Port 1 qpn 31 mtu 5 GID 3 (80FE/0)",
-             r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qpn .{0,300}", " GID ", r"(?P<value>\d+) \("),
+             r"^NET/IB ?: .{0,80}Dev (?P<key>\d+) Port \d+ qp\w+ .{0,300}", " GID ", r"(?P<value>\d+) \("),
     _of_host("GPUDirect RDMA of {}", "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
              "", "GPU Direct RDMA ", r"(?P<value>\w+) for HCA \d+ '(?P<key>[^']*)'"),
     _of_host("DMA-BUF", "DMA-BUF is available on GPU 3", "^", "DMA-BUF is ", r"(?P<value>.*available)\b"),

@@ -20,7 +20,7 @@ from busbar.models import StrictModel
 Severity = Literal["fatal", "degraded", "note"]
 Observation = Literal[
     "shared-memory-edge", "different-networks", "uneven-ranks", "edges-without-gdr", "tcp-edges",
-    "gap-between-rows", "nvls-lost", "ranks-not-destroyed", "no-warm-up",
+    "nvls-lost", "no-warm-up",
 ]  # fmt: skip
 Kind = Literal["cause", "crash", "peer", "symptom", "echo"]  # as failures.yaml explains
 MAX_UNUSUAL = 512  # with the texts of all of them a verdict still fits into its ConfigMap
