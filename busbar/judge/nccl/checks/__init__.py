@@ -3,9 +3,6 @@
 Every gate is run and reported, whatever the others find. A gate that the expectation does not require is
 "not-required"; one that lacks its evidence is "unknown", never "pass". Gates on NCCL's messages look at each
 table with its own evidence.
-
-A new gate needs a function Context -> Check, its place in GATES, logs that it fails
-and that leave it unknown (tests/unit/judge/nccl/test_every_gate.py), and a row in docs/nccl.md.
 """
 
 from __future__ import annotations

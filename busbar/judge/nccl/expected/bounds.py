@@ -1,11 +1,6 @@
 """Expected busbw, floor and ceiling of one collective on given hardware, with the reasoning in words.
 
-The formulas give the value; public measurements of the same kind of system (published.yaml)
-replace it where one of them differs by more than 10 %. From two NVLink domains on, the value of a larger
-system is also expected of a smaller one, and the expectation never rises with more domains. The floor is
-(1 - tolerance) of the expected value. A healthy system without tuning may lie below it, so there is no
-verdict from the floor down to `low`, below which no healthy system of its kind is known. There is no
-expectation where neither formula nor measurement fits.
+docs/nccl.md says why. There is no expectation where neither formula nor measurement fits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Profiles: the hardware of known systems, and the settings of their NCCL test, as data.
 
 Each profile is an entry of profiles.yaml, whole or with the keys in which it differs from another one.
-The gate takes the expected busbw from it, the MPIJob its environment and resources, and the reader
-the source of each number.
 """
 
 from __future__ import annotations
