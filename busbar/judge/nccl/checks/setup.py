@@ -211,6 +211,9 @@ def rails(context: Context) -> Check:
         return not_required("rails.not_required", "TCP: RDMA rails do not apply")
     if context.domains == 1:
         return not_required("rails.not_required", "one NVLink domain: no traffic on the rails")
+    if context.tables and context.tables.keys() <= {"sendrecv", "gather"}:
+        reason = "sendrecv and gather join few ranks of two hosts, over few rails"
+        return not_required("rails.not_required", reason)
     if not expected:
         reason = "the number of rails per host is not given"
         return unknown("rails.count_unknown", reason, fix="" if want.profile else GIVE_SYSTEM)

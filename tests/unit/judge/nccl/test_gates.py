@@ -109,6 +109,7 @@ def test_every_gate_stands_in_the_docs() -> None:
     assert [name for name in gates if f"`{name}`" not in text] == []
 
 
+FEW_PAIRS = ("sendrecv", "gather")
 EDGE = "worker-0:40:90 [0] NCCL INFO Channel 09/0 : 0[0] -> 8[0] [send] via NET"
 
 
@@ -165,6 +166,14 @@ def test_the_columns_of_a_table_are_those_of_the_collective_that_is_named(column
 )
 def test_a_collective_is_certain_with_the_columns_that_it_prints(name: str) -> None:
     assert judge(Made(name=name).lines(), WANT).check("collective").status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("name", "uses"), [("all_gather", "fail"), *[(n, "not-required") for n in FEW_PAIRS]]
+)
+def test_programs_that_join_few_ranks_of_two_hosts_need_not_use_all_rails(name: str, uses: str) -> None:
+    log = [x for x in Made(name=name).lines() if "via NET" not in x or "via NET/IB/0" in x]
+    assert judge(log, WANT).check("rails").status == uses
 
 
 def test_a_port_that_is_listed_twice_is_one_hca() -> None:
