@@ -229,9 +229,11 @@ class Evidence:
             return
         sent = direction == b"send"
         self.net_directions["send" if sent else "receive"] += 1
-        self.links.balance[transport.device] += 1 if sent else -1
+        first_connection = not connection or int(connection) == 0
+        if first_connection:  # of others (alltoall, sendrecv) each end may use the HCA next to its own GPU
+            self.links.balance[transport.device] += 1 if sent else -1
         key = pack(int(channel), int(source), int(target or -1))
-        self.links.add(process, link, key, sent, first=not connection or int(connection) == 0)
+        self.links.add(process, link, key, sent, first=first_connection)
 
     @classmethod
     def merged(cls, parts: Iterable[Evidence]) -> Evidence:

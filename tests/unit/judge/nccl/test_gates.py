@@ -200,6 +200,16 @@ def test_an_edge_over_the_network_between_gpus_of_one_host_is_named() -> None:
     assert judge(made.lines(), apart).check("transport").status == "pass", "NVLink does not join them"
 
 
+@pytest.mark.parametrize(("channel", "code"), [("00/1", "as_expected"), ("00/0", "one_sided")])
+def test_both_ends_of_a_pair_outside_of_rings_may_use_their_own_hca(channel: str, code: str) -> None:
+    made, edge = Made(), f"NCCL INFO Channel {channel} : 7[7] -> 8[0]"
+    made.info = [
+        f"worker-0:47:90 [7] {edge} [send] via NET/IB/7/GDRDMA/Shared",
+        f"worker-1:40:90 [0] {edge} [receive] via NET/IB/0/GDRDMA/Shared",
+    ]
+    assert judge(made.lines(), WANT).check("transport").code == f"transport.{code}"
+
+
 @pytest.mark.parametrize("hidden", [SOCKET, FATAL, "# Out of bounds values : 9 FAILED"])
 @pytest.mark.parametrize("length", [8100, 8192, 20_000])
 def test_what_stands_too_far_behind_in_a_line_costs_the_pass(hidden: str, length: int) -> None:
