@@ -173,14 +173,13 @@ def gdrdma(context: Context) -> Check:
         return not_required("gdrdma.not_required", f"expected transport: {want or 'any'}")
     if context.domains == 1:
         return not_required("gdrdma.not_required", "one NVLink domain: no edge between domains")
-    net = sum(e.count for e in evidence.net_edges.values())
-    if not net:
+    remote = evidence.remote_edges
+    if not remote:
         return unknown("gdrdma.no_edge", "no `via NET/..` line: GPUDirect RDMA is not proved", fix=FIX)
-    remote = {k: e for k, e in evidence.edges.items() if e.transport.kind in ("NET", "COLLNET")}
     without = {k: e for k, e in remote.items() if not e.transport.gdr}
+    missing, net = (sum(e.count for e in some.values()) for some in (without, remote))
     if without:
-        missing, total = (sum(e.count for e in some.values()) for some in (without, remote))
-        reason = f"{missing} of {total} edges lack /GDRDMA"
+        reason = f"{missing} of {net} edges lack /GDRDMA"
         return failed("gdrdma.missing", reason, evidence.first_edge(set(without)))
     if "0" in evidence.ring_gdr:
         reason = "NCCL says that its rings do not use GDR"
@@ -256,7 +255,9 @@ def sharp(context: Context) -> Check:
     if (other := _without_switches(context)) is not None:
         reason = f"NCCL chose {other} for the largest message: the switches do not reduce it"
         return failed("sharp.other_algorithm", reason, evidence.algorithms[other])
-    chosen = next((s for a, s in evidence.algorithms.items() if "COLLNET" in a.upper()), None)
+    # between hosts NVLS is NVLink inside and CollNet between them (NCCL src/enqueue.cc)
+    used = (s for a, s in evidence.algorithms.items() if "COLLNET" in a.upper() or a.endswith(" NVLS"))
+    chosen = next(used, None)
     if chosen is not None:
         return passed("sharp.used", "NCCL chose a CollNet algorithm", chosen)
     edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}

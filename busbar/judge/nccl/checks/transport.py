@@ -187,7 +187,7 @@ def proven_transport(context: Context) -> ProvenTransport:
 def _proven(context: Context) -> ProvenTransport:
     evidence, hosts = context.evidence, context.nodes or context.expectation.nodes
     names = evidence.network_names
-    if names:
+    if names or evidence.remote_edges:  # from 2.22 on SHARP alone connects no rank with another host's
         if all(RDMA_NAMES.match(n) for n in names):
             return "gpudirect-rdma" if evidence.gdrdma else "rdma"
         if names == {"Socket"}:
@@ -230,6 +230,8 @@ def transport(context: Context) -> Check:
     if want is None:
         return _without_expectation(context)
     net = evidence.net_edges
+    if not net and evidence.remote_edges and context.expectation.algorithm == "sharp":
+        return passed("transport.as_expected", "every edge between hosts ends at a switch (COLLNET)")
     if not net:
         return unknown("transport.no_edge", _silent(context), fix=FIX)
     odd = {k for k, e in net.items() if not _expected(e, want, context.expectation.networks)}

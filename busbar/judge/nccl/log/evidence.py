@@ -218,9 +218,11 @@ class Evidence:
         counts.count += 1
         if transport.kind in ("P2P", "SHM"):
             self.inside.setdefault(process[0], set()).add(transport.label)
-        if transport.kind != "NET" or transport.device is None:
+        if transport.device is None:
             return
         self.rails.setdefault(process[0], set()).add(transport.device)
+        if transport.kind != "NET":
+            return
         link, channel, connection, source, target, direction = edge.group(
             "link", "channel", "connection", "source", "target", "direction"
         )
@@ -264,10 +266,15 @@ class Evidence:
         return {label: counts for label, counts in self.edges.items() if counts.transport.kind == "NET"}
 
     @property
+    def remote_edges(self) -> dict[str, EdgeCounts]:
+        """The same, and edges to switches that reduce (COLLNET)."""
+        return {label: e for label, e in self.edges.items() if e.transport.kind in ("NET", "COLLNET")}
+
+    @property
     def gdrdma(self) -> bool | None:
-        """Whether every NET edge uses GPUDirect RDMA; None if no NET edge was printed."""
-        net = self.net_edges
-        return all(counts.transport.gdr for counts in net.values()) if net else None
+        """Whether every remote edge uses GPUDirect RDMA; None if no such edge was printed."""
+        remote = self.remote_edges
+        return all(counts.transport.gdr for counts in remote.values()) if remote else None
 
     @property
     def network_names(self) -> set[str]:

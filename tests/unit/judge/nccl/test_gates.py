@@ -210,6 +210,16 @@ def test_both_ends_of_a_pair_outside_of_rings_may_use_their_own_hca(channel: str
     assert judge(made.lines(), WANT).check("transport").code == f"transport.{code}"
 
 
+@pytest.mark.parametrize(("profile", "status"), [("h100-sharp", "pass"), ("h100-ib-8x400", "unknown")])
+def test_edges_to_switches_prove_the_fabric_where_they_reduce(profile: str, status: str) -> None:
+    log = changed(
+        r"Channel (.*)\[\d\] -> .* (\[\w+\]) via NET/IB", r"CollNet \1 \2 via COLLNET/SHARP", "via NET"
+    )
+    verdict = judge(log, Expectation(profile=profile, nodes=2))
+    assert {verdict.check(gate).status for gate in ("transport", "gdrdma", "rails")} == {"pass", status}
+    assert verdict.transport == "gpudirect-rdma"
+
+
 @pytest.mark.parametrize("hidden", [SOCKET, FATAL, "# Out of bounds values : 9 FAILED"])
 @pytest.mark.parametrize("length", [8100, 8192, 20_000])
 def test_what_stands_too_far_behind_in_a_line_costs_the_pass(hidden: str, length: int) -> None:
@@ -302,6 +312,11 @@ def test_the_switches_reduce_the_largest_message(size: int, algorithm: str, stat
     check = judge(lines, Expectation(profile="h100-sharp", nodes=2)).check("sharp")
     assert check.status == status
     assert (check.code == "sharp.other_algorithm") == (status == "fail")
+
+
+def test_nvls_between_hosts_reduces_in_the_switches_too() -> None:
+    lines = case("reductions in the switches", *[("COLLNET_CHAIN", "NVLS")] * 2)
+    assert judge(lines, Expectation(profile="h100-sharp", nodes=2)).check("sharp").code == "sharp.used"
 
 
 def test_a_host_that_does_not_use_nvlink_between_hosts_fails_its_rack() -> None:
