@@ -5,7 +5,7 @@ are 20 % slow where the row does not say otherwise. Times are a model, without t
 runs 36 s, one rail 22.5 s (439 rounds of all pairs of 440 nodes in 263 minutes; 21 rounds with 16 of single
 rails in 9), a node alone 20 s (assumed); 256 groups at the same time.
 
-    python bench/localise.py [--trials 300] [--nodes 8,64,440,4096] [--noise 3,5] [--slow 10] [--unknown]
+    python bench/localise.py [--trials 300] [--nodes 8,64,440,4096] [--noise 3,5] [--slow 10]
 """
 
 from __future__ import annotations
@@ -72,20 +72,20 @@ def noisy(busbw: float, draw: random.Random, noise: float) -> float | None:
     return busbw * dip * draw.gauss(1.0, noise)
 
 
-def staged(fabric: Fabric, draw: random.Random, expected: Mapping[Kind, float], noise: float) -> Outcome:
+def staged(fabric: Fabric, draw: random.Random, noise: float) -> Outcome:
     """The plan of busbar.fabric.localise."""
     done, nodes = Outcome(), list(fabric.places)
     results: dict[Group, float | None] = {}
     for stage in STAGES:
         seed = draw.getrandbits(32)
-        while groups := plan(stage, nodes, fabric.places, Known(results, expected), rails=RAILS, seed=seed):
+        while groups := plan(stage, nodes, fabric.places, Known(results, EXPECTED), rails=RAILS, seed=seed):
             results |= {group: noisy(fabric.busbw(group), draw, noise) for group in groups}
             done.jobs += 1
             for _, of_round in itertools.groupby(groups, key=lambda group: group.round):
                 together = [*of_round]
                 seconds = max(SECONDS[group.kind] for group in together)
                 done.spend(seconds, len(together), sum(len(group.nodes) for group in together))
-    for suspect in score(Known(results, expected), fabric.places).suspects:
+    for suspect in score(Known(results, EXPECTED), fabric.places).suspects:
         about = suspect.rail_groups or suspect.nodes
         if suspect.cause == "uplink" and len(about) == 2 == len(set(fabric.places.values())):
             about = tuple(fabric.uplinks) or about  # two groups meet only each other: "one of" is right
@@ -144,7 +144,7 @@ SCENARIOS: Mapping[str, Break] = {
 }
 
 
-def row(size: int, scenario: str, trials: int, expected: Mapping[Kind, float], noise: float) -> str:
+def row(size: int, scenario: str, trials: int, noise: float) -> str:
     """One line of the table."""
     per_group = GROUP_SIZES.get(size, 32)
     right = found = sought = parts = named = healthy = 0
@@ -154,7 +154,7 @@ def row(size: int, scenario: str, trials: int, expected: Mapping[Kind, float], n
         draw = random.Random(f"{size} {scenario} {trial}")
         fabric = Fabric({f"n{i:04}": f"g{i // per_group:03}" for i in range(size)})
         SCENARIOS[scenario](fabric, draw)
-        done = staged(fabric, draw, expected, noise)
+        done = staged(fabric, draw, noise)
         bad = {*fabric.nodes, *fabric.alone, *(node for node, _ in fabric.rails)}
         right += done.causes == causes(fabric)
         parts += len(done.causes & causes(fabric))
@@ -177,9 +177,7 @@ def main() -> None:
     parser.add_argument("--nodes", default="8,64,440,4096")
     parser.add_argument("--noise", default="3", help="in per cent")
     parser.add_argument("--slow", default="", help="only rows whose name has this, such as 10")
-    parser.add_argument("--unknown", action="store_true", help="nothing is expected: upper quartiles count")
     given = parser.parse_args()
-    expected = {} if given.unknown else EXPECTED
     print(
         "nodes  slow           noise trials   cause   nodes   parts  healthy  jobs rounds  wall  max   used"
     )
@@ -192,7 +190,7 @@ def main() -> None:
         if size < 8 and scenario[0] in "35":
             continue
         began, trials = time.monotonic(), min(given.trials, MOST_TRIALS.get(size, given.trials))
-        text = row(size, scenario, trials, expected, noise / 100)
+        text = row(size, scenario, trials, noise / 100)
         print(f"{text}   ({time.monotonic() - began:.0f} s)", flush=True)
 
 

@@ -1,15 +1,11 @@
 """What a verdict on a large INFO log costs. Goal: 36 MB of 3,520 ranks in 10 s and 100 MiB, one process.
 
-    python bench/nccl_stream.py                      # 36 MB
-    python bench/nccl_stream.py --mb 64 1000
-
-Start-up and sha256 are included; the best of --repeat runs counts, of memory the worst. The logs are written
-into the system's temporary folder and removed at the end.
+Start-up and sha256 are included; the best of three runs counts, of memory the worst. The log is written into
+the system's temporary folder and removed at the end.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import subprocess
@@ -23,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.unit.judge.nccl.logs import Made
 
 PROFILE, GPUS = "h100-ib-8x400", 8
+BYTES, RANKS, RUNS = 36_000_000, 3520, 3
 HEADER = ("MiB", "lines", "CPU s", "wall s", "MiB/s", "peak MiB")
 
 
@@ -68,28 +65,20 @@ def check(path: Path, ranks: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--mb", type=float, nargs="+", default=[36], help="size of the log, in 10^6 bytes")
-    parser.add_argument("--ranks", type=int, default=3520, help="a multiple of 8")
-    parser.add_argument("--repeat", type=int, default=3)
-    args = parser.parse_args()
+    """Print the figures."""
     print("  ".join(f"{name:>8}" for name in HEADER), flush=True)
-    for size in args.mb:
-        with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
-            path = Path(folder) / "big.log"
-            with path.open("w") as out:
-                write(out, args.ranks, int(size * 10**6))
-            costs = [check(path, args.ranks) for _ in range(args.repeat)]
-            mib = path.stat().st_size / 2**20
-            with path.open("rb") as log:
-                lines = sum(1 for _ in log)
-        cpu, wall = (min(cost[i] for cost in costs) for i in (0, 1))
-        peak = max(cost[2] for cost in costs)
-        figures = [f"{mib:.1f}", f"{lines}", f"{cpu:.2f}", f"{wall:.2f}", f"{mib / cpu:.1f}", f"{peak:.0f}"]
-        print("  ".join(f"{x:>8}" for x in figures), flush=True)
+    with tempfile.TemporaryDirectory(prefix="busbar-bench-") as folder:
+        path = Path(folder) / "big.log"
+        with path.open("w") as out:
+            write(out, RANKS, BYTES)
+        costs = [check(path, RANKS) for _ in range(RUNS)]
+        mib = path.stat().st_size / 2**20
+        with path.open("rb") as log:
+            lines = sum(1 for _ in log)
+    cpu, wall = (min(cost[i] for cost in costs) for i in (0, 1))
+    peak = max(cost[2] for cost in costs)
+    figures = [f"{mib:.1f}", f"{lines}", f"{cpu:.2f}", f"{wall:.2f}", f"{mib / cpu:.1f}", f"{peak:.0f}"]
+    print("  ".join(f"{x:>8}" for x in figures))
 
 
 if __name__ == "__main__":
