@@ -131,7 +131,8 @@ def _shared_address_in_use(spec: Spec, reports: Mapping[str, Report]) -> Iterato
         yield Finding(
             (sharing[0].name,),
             f"another machine answers at {SHARED} {address}: the network would have it twice",
-            "use a free address; one that load balancers or servers share now is free after they are removed",
+            "switch off a former machine of these hosts that still has it; else use a free address: one that "
+            "load balancers or servers share now is free after they are removed",
         )
 
 
