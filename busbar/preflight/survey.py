@@ -115,8 +115,8 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
     """Query every host whose requirements have changed since `previous`.
 
     With `deliver` they get the scripts of their installation, whose digests are in the requirements.
-    A worker that passed before and is not responding now is a warning: only its own steps fail.
-    Raises ValueError if the SSH key or the ssh-agent cannot be used.
+    A worker that passed before and is not responding now is a warning, and so is one in quarantine that lets
+    nobody in. Raises ValueError if the SSH key or the ssh-agent cannot be used.
     """
     kept = {
         host.name: previous[host.name]
@@ -141,9 +141,9 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, deliver: boo
         if answer is None:
             records[host.name] = kept[host.name]
         elif isinstance(answer, Finding):
-            if (before := previous.get(host.name)) and is_gone(host, answer):
-                # The worker was installed before: the update continues without it, and queries it next time.
-                answer = left_out(answer, "update")
+            before, held = previous.get(host.name), host.name in spec.quarantined
+            if before and (held or is_gone(host, answer)):
+                answer = left_out(answer, "update")  # It was installed before, and is queried next time.
                 records[host.name] = replace(before, fingerprint="")
             findings.append(answer)
         else:

@@ -49,14 +49,24 @@ def ask(asked: Spec, previous: dict[str, HostRecord] | None = None) -> Outcome:
 
 
 def ask_one(
-    handler: Handler, key_file: Path, *, server: Any = None, deliver: bool = False, **changes: Any
+    handler: Handler,
+    key_file: Path,
+    *,
+    server: Any = None,
+    deliver: bool = False,
+    previous: dict[str, HostRecord] | None = None,
+    **changes: Any,
 ) -> Outcome:
-    """Ask a host that answers so; `server`: how its sshd differs, `changes`: those of the host."""
+    """Ask a host that answers so; `server`: how its sshd differs, `changes`: those of the host.
+
+    One with a `previous` record is in quarantine.
+    """
 
     async def scenario() -> Outcome:
         async with machine(handler, **(server or {})) as port:
             asked = spec(at(port, **changes), key_file=str(key_file))
-            return await survey(asked, {}, deliver=deliver)
+            held = asked.model_copy(update={"quarantined": tuple(previous or ())})
+            return await survey(held, previous or {}, deliver=deliver)
 
     return asyncio.run(scenario())
 
@@ -112,6 +122,11 @@ def test_a_host_without_a_login_is_named(
     key_file: Path, server: dict[str, Any], host: dict[str, Any], says: str
 ) -> None:
     assert says in what(ask_one(answering(), key_file, server=server, **host))
+    before = {"worker-1": HostRecord("earlier", "machine", {"gpus": 8})}
+    outcome = ask_one(answering(), key_file, server=server, previous=before, **host)
+    [finding] = outcome.findings
+    assert finding.kind == "warning" and finding.what.endswith("; left out of this update")
+    assert facts.unreachable(outcome.records) == {"worker-1"}, "its own steps are left out"
 
 
 @pytest.mark.parametrize(("known", "role"), [(True, "worker"), (False, "worker"), (True, "server")])
