@@ -176,8 +176,8 @@ async def survey(spec: Spec, previous: Mapping[str, HostRecord], *, is_installed
     for host in hosts:
         answer = answers[host.name]
         if isinstance(answer, Finding):
-            before = previous.get(host.name)
-            if is_gone(host, answer) and (before or is_installed):
+            before, held = previous.get(host.name), host.name in spec.quarantined
+            if (held or is_gone(host, answer)) and (before or is_installed):
                 answer = left_out(answer, "measurement" if is_installed else "update")
             if before and answer.kind == "warning":
                 # It is asked again the next time.

@@ -206,10 +206,19 @@ def test_rails_and_settings_that_differ_from_those_of_another_compute_host_are_n
 
 @pytest.fixture
 def survey(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
-    """The survey of hosts, of which GONE is not responding; ALSO: host -> what differs in its report."""
+    """The survey of hosts, of which GONE is not responding, or REFUSES the login.
+
+    ALSO: host -> what differs in its report.
+    """
 
     def run(
-        of: Spec, before: Any, gone: str = "", *, is_installed: bool = False, also: Any = None
+        of: Spec,
+        before: Any,
+        gone: str = "",
+        *,
+        is_installed: bool = False,
+        also: Any = None,
+        refuses: bool = False,
     ) -> Outcome:
         async def answer(_: Any, hosts: Any, __: Any) -> dict[str, Answer | Finding]:
             answers: dict[str, Answer | Finding] = {}
@@ -217,7 +226,7 @@ def survey(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
                 report = reported({"hostname": name, **(also or {}).get(name, {})}, machine=name)
                 answers[name] = Answer(report, CLOCK)
             if gone:
-                answers[gone] = Finding((gone,), "no answer", "look", unreachable=True)
+                answers[gone] = Finding((gone,), "no answer", "look", unreachable=not refuses)
             return answers
 
         monkeypatch.setattr(preflight, "query_all", answer)
@@ -256,6 +265,15 @@ def test_a_compute_host_that_passed_before_or_is_installed_is_left_out_and_no_ot
         assert (finding.kind, finding.what) == ("warning", "no answer; left out of this update")
         assert outcome.records[name].facts == before[name].facts
         assert survey(SHARED, outcome.records).queried == 1, "it is asked again"
+
+
+@pytest.mark.parametrize("held", [(), ("gpu-1",)])
+def test_a_host_that_refuses_the_login_is_left_out_in_quarantine_only(
+    survey: Any, held: tuple[str, ...]
+) -> None:
+    before, of = survey(spec(), {}).records, SHARED.model_copy(update={"quarantined": held})
+    outcome = survey(of, before, "gpu-1", refuses=True)
+    assert [each.host for each in outcome.errors] == ([] if held else ["gpu-1"])
 
 
 @pytest.mark.parametrize(
