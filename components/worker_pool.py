@@ -156,7 +156,7 @@ class InfiniBandWorkerPool(pulumi.ComponentResource):
         worker = names.host_of(args.name)
         if worker not in (await pulumi.Output.from_input(self._unreachable).future() or ()):
             return None
-        pulumi.warn(f"{worker} is in quarantine and not responding: its changes wait until it is back")
+        pulumi.warn(f"{worker} is in quarantine and left out: its changes wait until it is back")
         args.opts.ignore_changes = [*STEP_INPUTS]
         return pulumi.ResourceTransformResult(args.props, args.opts)
 

@@ -124,4 +124,4 @@ def test_a_worker_in_quarantine_is_left_out_while_it_is_off(update: Update, monk
         given: Any = SimpleNamespace(name="busbar-worker@gpu-2", props={}, opts=pulumi.ResourceOptions())
         asyncio.run(pool._leave_out_if_off(given))
         assert given.opts.ignore_changes == (ignored and [*ignored])
-    assert said == ["gpu-2 is in quarantine and not responding: its changes wait until it is back"]
+    assert said == ["gpu-2 is in quarantine and left out: its changes wait until it is back"]
