@@ -20,8 +20,7 @@ from busbar.preflight.spec import SCRIPT_SECONDS
 def create_delivery_hook(name: str, login: SshLogin, hosts: Mapping[str, Host]) -> pulumi.ErrorHook:
     """The hook for Commands with a `delivered` script; `hosts`: name of the Command -> its host.
 
-    The engine calls it after a Command has failed. It asks for one retry, and only if the Command failed
-    because the script was missing and it could be sent.
+    It asks for one retry, if the Command failed because the script was missing and it could be sent.
     """
 
     async def on_error(args: pulumi.ErrorHookArgs) -> bool:

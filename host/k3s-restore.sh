@@ -310,8 +310,7 @@ leases() {
   api 30 -n kube-node-lease get leases -o 'jsonpath={range .items[*]}{.metadata.name} {.spec.renewTime}{"\n"}{end}'
 }
 
-# waiting_nodes LEASES: those of NODES that are not Ready, or have not renewed their lease since LEASES were read.
-# Without an answer of the API all of them wait.
+# waiting_nodes LEASES: those of NODES that are not Ready, or have an old lease; all without an answer of the API.
 waiting_nodes() {
   local now ready
   if now=$(leases) &&

@@ -126,8 +126,7 @@ put_token() {
       --max-time 90 -o /dev/null -w '%{http_code}' https://127.0.0.1:6443/v1-k3s/token
 }
 
-# rotate_server_token EARLIER NEXT: on server 1 only, before its config.yaml has the next token: encrypts the data in etcd anew.
-# Servers that run accept the earlier token until they restart.
+# rotate_server_token EARLIER NEXT: on server 1, before its config.yaml has the next one. Others take the earlier until they restart.
 rotate_server_token() {
   local earlier next status
   earlier=$(password_of "$1") next=$(password_of "$2")

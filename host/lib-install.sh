@@ -27,8 +27,7 @@ record_applied() {
   for path; do [[ ! -e $path ]] || sha256sum "$path"; done | write_file "$STATE_DIR/applied.sha256" 0600
 }
 
-# Files that prepare.sh has downloaded, by their sha256. They lie apart: an agent that reboots before its turn must not start
-# with a binary that is newer than its servers'.
+# Files that prepare.sh has downloaded, by sha256. An agent that reboots before its turn must not start with a newer binary.
 DOWNLOADS_DIR=$STATE_DIR/downloads
 
 # fetch URL SHA256 PATH: PATH is written only if the checksum matches. A download that broke off, or of prepare.sh, goes on.

@@ -71,8 +71,7 @@ nfs_folder() {
   printf ',"writable":%s,"managed":%s}' "$(truth writable_by_nobody "$folder")" "$(truth test -s "$NFS_STATE_DIR/owner")"
 }
 
-# nfs_client SERVER: {"installed","source"}: whether this host can mount NFS, and the address from which it reaches the
-# server (empty without a route, or without a server).
+# nfs_client SERVER: {"installed","source"}: whether this host can mount NFS, and from which address, if any, it reaches it.
 nfs_client() {
   local address="" source=""
   [[ -z $1 ]] || address=$({ getent ahosts "$1" || true; } | awk 'NR == 1 { print $1 }')

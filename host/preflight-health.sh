@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Reads the counters of a worker's GPUs, PCIe links and HCA ports, since the host or their driver was started, and what
-# keeps its GPUs and HCAs from reaching each other.
+# Reads the counters of a worker's GPUs, PCIe links and HCA ports, and what keeps them from reaching each other.
 
 HEALTH_SECONDS=20
 XID_LINES=100

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from busbar.cli.ending import show_findings
-from busbar.cli.engine import PREVIOUS_RESULT, request
+from busbar.cli.engine import KNOWN_HOSTS, PREVIOUS_RESULT, request
 from busbar.cli.operation import operations_of
 from busbar.cli.output import error, fail, print_result, print_table, print_text, progress
 from busbar.cli.stackfile import (
@@ -278,7 +278,7 @@ def previous_result() -> Mapping[str, HostRecord]:
     """The records of the last update, from the environment; empty, with a warning, if they cannot be read."""
     from busbar.preflight import facts
 
-    if text := os.environ.get(PREVIOUS_RESULT):
+    if text := os.environ.get(PREVIOUS_RESULT) or os.environ.get(KNOWN_HOSTS):
         try:
             return facts.read(text)
         except ValueError as unreadable:

@@ -43,6 +43,8 @@ Found = TypeVar("Found")
 
 PREVIOUS_RESULT = "PULUMI_COMMAND_STDOUT"
 """The variable in which the command plugin passes the previous result, where the program asks for that."""
+KNOWN_HOSTS = "BUSBAR_KNOWN_HOSTS"
+"""The variable in which `busbar up --converge` passes what is known of other hosts to preflight."""
 
 ENGINE_COMMANDS: dict[str, Callable[..., None]] = {}
 """Commands by their words after `busbar`. Those of `remove` stay within 1.x: a later release removes a host
@@ -164,8 +166,7 @@ def set_taints(api: RestApi, spec: TaintsSpec) -> Any:
 async def prepare_hosts(spec: Preparation) -> Any:
     """Download what hosts install later on all of them at once. Prints {host: digest of what is there}.
 
-    Hosts whose digest is in the previous result are left out. Exit code 0 also where hosts fail or do not
-    respond: their installation downloads what is missing then.
+    Hosts whose digest is in the previous result are left out. Exit code 0 also where hosts fail.
     """
     from busbar.operations import preparation
 

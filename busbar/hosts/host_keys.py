@@ -78,8 +78,7 @@ def listed(
 async def fetch(offers: Sequence[Offer], login: Callable[[], Login]) -> list[Offer]:
     """Query the keys of all hosts in parallel, each for ssh.CONNECT_SECONDS; through the bastion, if any.
 
-    The bastion itself is queried first, and the login to it needs its pinned key; `login` is called then.
-    Raises ValueError (unusable key) and the errors of `login`.
+    The bastion is queried first; `login` is called then. Raises ValueError (unusable key), as `login`.
     """
     jump = [await _ask(each, None) for each in offers if each.path == BASTION]
     others = [each for each in offers if each.path != BASTION]

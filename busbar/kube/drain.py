@@ -215,8 +215,7 @@ def drain_for_restart(
 def put_back(api: Api, name: str, hooks: Hooks, clock: Clock, seconds: float = CHANGE_SECONDS) -> None:
     """Put back a Node that an update has drained, also one that was interrupted.
 
-    The cordon of another note stays, and so does that of somebody else. Raises ApiError, and TimedOut for an
-    API that is not responding for so many `seconds`.
+    The cordon of another note or of somebody else stays. Raises ApiError, and TimedOut after `seconds`.
     """
     look = partial(find, api, f"{NODES}/{name}")
     found = wait_until(look, Deadline(clock, seconds), poll_seconds=1)

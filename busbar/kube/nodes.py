@@ -24,8 +24,7 @@ QUARANTINE = "busbar/quarantine"
 # On a Node that `busbar drain` has taken out.
 DRAINED = "busbar/drained"
 _NOTES = (CORDONED, QUARANTINE, DRAINED)
-# Programs that the API records for a cordon of ours: our user agent, none, and "ancient-changes" once more
-# than ten programs have changed the Node (managedFields).
+# Programs in managedFields for a cordon of ours: our user agent, none, "ancient-changes" after ten programs.
 _OUR_MANAGERS = ("busbar", "", "ancient-changes")
 # Labels of a Node that NVSentinel has cordoned or tainted (NVIDIA/NVSentinel, fault-quarantine).
 _OWNER, _OWNERS_REASON = "k8saas.nvidia.com/cordon-by", "k8saas.nvidia.com/cordon-reason"

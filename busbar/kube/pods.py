@@ -29,8 +29,7 @@ _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 PERMANENT_REASONS = frozenset(
     {"InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RunContainerError", "StartError"}
 )
-# The kubelet retries these and may succeed (a registry that is being restarted, a folder that another node
-# has just made): an error only when they persist.
+# The kubelet retries these and may succeed (a registry that is being restarted): errors when they persist.
 RETRIED_REASONS = frozenset(
     {"ImagePullBackOff", "ErrImagePull", "RegistryUnavailable", "CrashLoopBackOff"}
     | {"CreateContainerConfigError", "CreateContainerError"}

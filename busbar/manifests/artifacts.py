@@ -178,8 +178,7 @@ class Needs:
 def needs(cluster: Cluster, project: Path, helm_values: Path) -> Needs:
     """What the hosts, the cluster and this machine fetch for a stack.
 
-    `project`: the folder that relative paths start from. `helm_values`: that of the operators' values.
-    Raises ConfigError as `checksums.read_checksums`.
+    Relative paths start from `project`; `helm_values`: the folder of values. Raises as `read_checksums`.
     """
     found = Needs([*_k3s(cluster, project), *_packages(cluster)])
     images: dict[str, str] = {}

@@ -21,8 +21,7 @@ BASE_ENV: Mapping[str, str] = {
     "NCCL_RUNTIME_CONNECT": "0",
     # NCCL's bootstrap is TCP also where the data is RDMA; a pod's cluster interface is always eth0.
     "NCCL_SOCKET_IFNAME": "eth0",
-    # MPI only starts the ranks and compares their results: TCP and shared memory are enough, and a second
-    # RDMA stack (UCX, HCOLL) cannot disturb the measurement.
+    # MPI only starts the ranks and compares: with TCP no second RDMA stack (UCX, HCOLL) disturbs them.
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^openib,uct,usnic,ofi",
     # Copying from process to process needs ptrace, which a pod does not have: Open MPI 4 would warn.

@@ -85,7 +85,6 @@ def busbar_command(*words: str) -> str:
 
 
 def from_project(path: str) -> str:
-    """The path as stored in the state: relative (`./...`) if it is inside the project folder, so that copies
-    of a project agree on it, else unchanged."""
+    """The path as stored in the state: relative (`./...`) inside the project folder: its copies agree."""
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else os.path.join(os.curdir, relative)

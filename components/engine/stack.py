@@ -248,8 +248,7 @@ async def load_cluster(stack: str) -> ClusterOutputs:
 async def refuse_other_cluster(name: str, identifier: str) -> None:
     """Record that this stack is for the cluster `name`, before anything on it is registered.
 
-    The update or preview fails if the state has another identifier. Otherwise the engine would treat
-    resources of the other cluster as those of this one.
+    The update or preview fails if the state has another: its resources would be taken for those of this one.
     """
 
     def refusal(recorded: Mapping[str, str]) -> str:

@@ -5,8 +5,11 @@ Misuse or Failed: nothing was started.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -15,6 +18,7 @@ from pulumi import automation as auto
 from busbar import hooks, names
 from busbar.capability import CANCEL_JOBS, Gate, notify, of_project
 from busbar.cli.charts import Consumed, consumed, differences
+from busbar.cli.engine import KNOWN_HOSTS
 from busbar.cli.operation import operations_of
 from busbar.cli.stack import ALL, CHARTS, Options, Target, copies, recovery, report, session
 from busbar.cli.stack.engine import Snapshot, import_state, open_stack, refuse_changed, snapshot
@@ -31,6 +35,7 @@ from busbar.kube.client import RestApi
 from busbar.manifests.names import sha256
 from busbar.operations import removal
 from busbar.outputs import CLUSTER_GATE, GATE_FAILED
+from busbar.preflight import facts
 from busbar.text import listed
 
 _SHOWN_STEPS = 10
@@ -106,7 +111,19 @@ def _apply_again(s: Session, state: Snapshot, options: Options) -> list[str] | N
     chosen = to_apply_again(state, options.converge, capability.waits if capability else (), new)
     if chosen:
         s.say(f"--converge applies again: {listed([*map(resource_name, chosen)], _SHOWN_STEPS)}")
+        _pass_known(state, chosen, options.converge)
     return [*dict.fromkeys([*chosen, *repeated])]
+
+
+def _pass_known(state: Snapshot, chosen: Collection[str], hosts: Collection[str]) -> None:
+    """Tell preflight, which asks all hosts again, which others have passed: one that is down is left out."""
+    for each in json.loads(state.text)["deployment"].get("resources") or []:
+        text = (each.get("outputs") or {}).get("stdout")
+        if each["urn"] in chosen and each["urn"].endswith(_PREFLIGHT) and isinstance(text, str):
+            with suppress(ValueError):  # Then it is as in a first update.
+                before = {name: known for name, known in facts.read(text).items() if name not in hosts}
+                asked = {name: replace(known, fingerprint="") for name, known in before.items()}
+                os.environ[KNOWN_HOSTS] = facts.pack(asked)
 
 
 def _hosts_of(path: Path) -> set[str]:

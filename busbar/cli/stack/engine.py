@@ -34,8 +34,7 @@ KILLED = "killed the engine."
 class Engine(auto.PulumiCommand):
     """The `pulumi` command. Each call runs in its own session and gets signals from `interrupts` only.
 
-    In the terminal's session, Ctrl-C would reach both it and busbar, and a lost terminal would kill it.
-    `stderr`: the stderr of the last failed call.
+    In the terminal's, Ctrl-C would reach both, and a lost one kill it. `stderr`: of the last failed call.
     """
 
     def __init__(self, interrupts: Interrupts) -> None:

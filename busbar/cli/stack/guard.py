@@ -94,8 +94,7 @@ class Guard:
 def guard_of(
     target: Target, state: Snapshot, outputs: Callable[[], Mapping[str, Any]], *, of_all: bool = True
 ) -> Guard:
-    """The guard of a stack; of another program's it asks nothing. `of_all`: the cluster goes too, if it is
-    its own. Raises ConfigError and SecretError."""
+    """The guard of a stack. `of_all`: its own cluster goes too. Raises ConfigError and SecretError."""
     path, project = target.project / target.file, stackfile.project_name(target.project) or ""
     try:
         capability = capability_of(path)
@@ -155,8 +154,7 @@ def refuse_lost(api: Api, resources: Sequence[Any], going: Collection[str] | Non
 
 
 def _own(path: Path, outputs: Mapping[str, Any], of_all: bool = False) -> RestApi | None:
-    """The API of the stack's own cluster; None without one, or where it is not responding. `of_all`: raise
-    Failed where only this machine does not reach it."""
+    """The stack's own API; None if it is not responding. `of_all`: raise Failed if only from here."""
     if not (kubeconfig := outputs.get(KUBECONFIG)):
         return None
     try:
@@ -197,8 +195,7 @@ def check_removed(
     target: Target, state: Snapshot, ends: Sequence[set[str]], outputs: Callable[[], Mapping[str, Any]]
 ) -> None:
     """Raise Failed where an update deletes a worker with the data of a claim, a namespace with objects of
-    others, or, while a destroy would end jobs, a release or a namespace. Raises ApiError. `ends`: the names
-    of what is deleted, and of what is replaced."""
+    others, or, with jobs, a release or a namespace. Raises ApiError. `ends`: names deleted, and replaced."""
     deleted, replaced = ends
     agents = {name for name in map(resource_name, state.resources) if f"{names.WORKER}@" in name}
     if agents & deleted and (api := _own(target.project / target.file, outputs())):

@@ -61,10 +61,20 @@ def test_what_passed_before_is_printed_again_without_asking(monkeypatch: pytest.
     facts = {"gpus": 8}
     previous = pack({"worker-1": HostRecord(asked.fingerprint(asked.hosts[0]), "aaaaaaaa", facts)})
     monkeypatch.setenv("PULUMI_COMMAND_STDOUT", previous)
+    monkeypatch.setenv("BUSBAR_KNOWN_HOSTS", pack({}))
     done = busbar("preflight", stdin=asked.model_dump_json())
     assert done.exit_code == 0
     assert done.stdout == f"{previous}\n", "the same result, so nothing that depends on it changes"
     assert "preflight passed on 1 host (1 checked before)" in done.stderr
+
+
+def test_a_step_that_is_made_again_knows_which_workers_passed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
+    down = spec(a_host(address="127.0.0.1", port=1), private_key=key)
+    asked = down.model_copy(update={"quarantined": ("worker-1",)})
+    monkeypatch.setenv("BUSBAR_KNOWN_HOSTS", pack({"worker-1": HostRecord("", "a", {"gpus": 8})}))
+    done = busbar("preflight", stdin=asked.model_dump_json())
+    assert (done.exit_code, "left out of this update" in done.stderr) == (0, True), done.output
 
 
 def test_a_previous_result_that_is_broken_only_costs_asking_again(monkeypatch: pytest.MonkeyPatch) -> None:

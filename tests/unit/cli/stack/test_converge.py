@@ -1,11 +1,15 @@
 """What is applied again on request."""
 
+import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from busbar.cli.engine import KNOWN_HOSTS
 from busbar.cli.stack import Options, Target, commands
 from busbar.cli.stack.commands import broken_off, to_apply_again
 from busbar.cli.stack.engine import Snapshot
@@ -14,6 +18,7 @@ from busbar.config import stackfile
 from busbar.exits import USAGE, Misuse
 from busbar.names import removal_of
 from busbar.outputs import CLUSTER_GATE
+from busbar.preflight.facts import HostRecord, pack, read
 from tests.support.clusters import site, stack_file
 
 NODES = ("busbar-control-plane-rejoin", "busbar-control-plane-nodes", "busbar-control-plane-taints")
@@ -97,6 +102,20 @@ def test_a_host_that_no_update_has_reached_yet_is_no_bad_usage(tmp_path: Path) -
     assert [urn.rpartition("::")[2] for urn in again or ()] == [PREFLIGHT, *NODES, "busbar-worker@w-1"]
     with pytest.raises(Misuse, match="gpu-3: the stack has no such host"):
         commands._apply_again(kept, STATE, Options(converge=("w-1", "gpu-3")))
+
+
+def test_what_is_known_of_the_other_hosts_stays_known(tmp_path: Path, monkeypatch: Any) -> None:
+    """Preflight asks all hosts again, without its former result: a worker that is down would be an error."""
+    monkeypatch.delenv(KNOWN_HOSTS, raising=False)
+    kept: Any = SimpleNamespace(say=[].append, target=Target(tmp_path, "dev"))
+    stack_file(tmp_path, site(servers=1, workers={"h100": 2}), "dev")
+    (tmp_path / "Pulumi.yaml").write_text("name: busbar")
+    before = {name: HostRecord("x", name, {"gpus": 8}) for name in ("w-1", "w-2")}
+    outputs = {PREFLIGHT: {"stdout": pack(before)}, "busbar-preflight": {}}
+    made = [{"urn": f"urn:pulumi:dev::busbar::x::{name}", "outputs": each} for name, each in outputs.items()]
+    state = replace(state_of(*NAMES), text=json.dumps({"deployment": {"resources": made}}))
+    commands._apply_again(kept, state, Options(converge=("w-1",)))
+    assert read(os.environ[KNOWN_HOSTS]) == {"w-2": HostRecord("", "w-2", {"gpus": 8})}
 
 
 def test_hosts_in_quarantine_are_known_in_the_file_of_any_project(tmp_path: Path) -> None:
