@@ -10,14 +10,7 @@ from pulumi_command import local
 from busbar.components.engine.local_command import from_project
 from busbar.components.frame import Installation, run
 from stacks.training.capability import CAPABILITY
-from stacks.training.package import target, trainer
-from stacks.training.package.components import (
-    create_claim,
-    create_networks,
-    create_proof,
-    create_runtimes,
-    create_volume,
-)
+from stacks.training.package import components, target, trainer
 from stacks.training.package.config import CONFIG, Training
 from stacks.training.package.networks import MULTUS, create_crd
 from stacks.training.package.outputs import Outputs, build_outputs, read_summary
@@ -35,7 +28,7 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
     # All three are awaited: a webhook whose controller does not run refuses every job, and a pod that starts
     # on a node before Multus runs there only has eth0.
     of_trainer = on.chart("trainer", trainer.TRAINER, training.trainer, on.after(), await_ready=True)
-    runtimes = create_runtimes(training, targets, on.after(of_trainer))
+    runtimes = components.create_runtimes(training, targets, on.after(of_trainer))
     wanted = training.multus.enabled and any(training.networks.values())
     chart = training.multus.model_copy(update={"enabled": wanted})
     multus = on.chart("multus", MULTUS, chart, on.after(), await_ready=True, before_change=create_crd)
@@ -48,7 +41,7 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
         image=training.training_operator.image,
         await_ready=True,
     )
-    volumes = create_volume(training, on.after())
+    volumes = components.create_volume(training, on.after())
     # Its pods lock memory for RDMA. They are deleted before Multus, which removes their interfaces. The
     # namespace stays if its claim stays.
     stays = ResourceOptions(retain_on_delete=training.storage.keeps_claim)
@@ -66,16 +59,18 @@ def install(on: Installation[Training]) -> pulumi.Output[dict[str, Any]]:
             opts = ResourceOptions(depends_on=[namespace, release, *made])
             spec = trainer.JobsSpec(jobs=trainer.JOBS[operator.release])
             on.step_at_removal(f"{operator.release}-removal", "before-removal", spec, opts)
-    networks = create_networks(training, on.after(multus, namespace))
+    networks = components.create_networks(training, on.after(multus, namespace))
     workers = [worker for each in targets.values() for worker in each.launch.workers]
-    bound = create_claim(on, training, namespace, workers)
+    bound = components.create_claim(on, training, namespace, workers)
 
     ready = [bound] if bound else []
     proofs: dict[str, local.Command] = {}
     for pool, each in targets.items() if training.proof.enabled else ():
         # One pool at a time: together they would share switches, and so the bandwidth.
         after = on.after(*networks, *proofs.values())
-        proofs[pool] = create_proof(on, training, each, PROJECT / "program", namespace, ready, after)
+        proofs[pool] = components.create_proof(
+            on, training, each, PROJECT / "program", namespace, ready, after
+        )
     return pulumi.Output.all(
         results={pool: collected.stdout.apply(read_summary) for pool, collected in proofs.items()},
         trainer_version=of_trainer.version,

@@ -17,7 +17,8 @@ from busbar.kube.client import Api
 from busbar.kube.objects import find
 from busbar.kube.wait import Clock, ProgressCallback
 from busbar.manifests.launcher import HOSTFILE
-from busbar.manifests.operators import Operator
+from busbar.manifests.names import digest
+from busbar.manifests.operators import Operator, Values
 from busbar.models import StrictModel
 from busbar.text import listed
 from stacks.training.package import networks, pod, versions
@@ -28,7 +29,16 @@ from stacks.training.package.target import Target
 _JOB = _CONTAINER = "node"
 _STEP = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
 
-TRAINER = Operator(config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system")
+
+def _start_again(trainer: Trainer, _: object) -> Values:
+    """The manager reads its configuration at its start; the chart does not start it for another one."""
+    config = (trainer.values.get("manager") or {}).get("config")
+    return {"manager": {"podAnnotations": {"busbar/config": digest(config)}}} if config else {}
+
+
+TRAINER = Operator(
+    config_key="trainer", release="kubeflow-trainer", namespace="kubeflow-system", derived=_start_again
+)
 TRAINING_OPERATOR = Operator(
     config_key="training_operator", release="training-operator", namespace="training-operator"
 )

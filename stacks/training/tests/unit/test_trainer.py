@@ -10,12 +10,21 @@ from busbar.exits import Failed
 from busbar.kube.wait import SystemClock
 from stacks.training.package.proof import render
 from stacks.training.package.target import Target
-from stacks.training.package.trainer import JOBS, JobsSpec, deepspeed_runtime, refuse_jobs, torch_runtime
+from stacks.training.package.trainer import (
+    JOBS,
+    TRAINER,
+    JobsSpec,
+    deepspeed_runtime,
+    refuse_jobs,
+    torch_runtime,
+)
 from stacks.training.tests.support import target, training
 from tests.support.clusters import site
 from tests.support.kube_cluster import Cluster
+from tests.support.shared import PROJECT
 from tests.unit.charts.published import complaints, published_crd
 
+FOLDER = PROJECT / "stacks" / "training" / "helm_values"
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 A100 = {"pool": {"taints": [TAINT], "gpu_model": "A100"}, "validation": {"profile": "a100-ib-8x200-gdrcopy"}}
 H100 = {"validation": {"profile": "h100-ib-8x400"}}
@@ -51,6 +60,16 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 
 def env(pod: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container(pod)["env"] if "value" in each}
+
+
+def test_the_manager_of_trainer_starts_again_with_another_configuration_and_for_nothing_else() -> None:
+    def annotations(**manager: Any) -> Any:
+        given = training(trainer={"enabled": True, "values": {"manager": manager}}).trainer
+        return TRAINER.values(FOLDER, given)["manager"].get("podAnnotations")
+
+    one, other = ({"featureGates": {"TrainJobStatus": on}} for on in (True, False))
+    assert annotations() is None and annotations(replicas=2) is None
+    assert annotations(config=one) == annotations(config=one, replicas=2) != annotations(config=other)
 
 
 def test_the_kubeflow_sdk_and_trainer_find_a_runtime_its_container_and_its_step_by_their_names() -> None:
