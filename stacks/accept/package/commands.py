@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,7 @@ Kubeconfig = Annotated[Path | None, _file("--kubeconfig", "Cluster that busbar d
 Settings = Annotated[Path | None, _option("--settings", "FILE", "With --kubeconfig: keys of `validation`.")]
 _PROOF = _option("--training", "FOLDER", "Proof of stacks/training, made during this run.", file_okay=False)
 _SIGNED_BY = _option("--signed-by", "NAME", "A signer that is asked for; repeatable.")
+_AFTER = _option("--after", "TIME", "Refuse older runs (UTC).", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
 _CLUSTER_ID = _option("--cluster-id", "ID", "Id of the cluster; another one is refused.")
 
 
@@ -188,20 +190,21 @@ def verify(
     cluster_id: Annotated[str | None, _CLUSTER_ID] = None,
     machines: Annotated[Path | None, _file("--machines", "A machine id or a serial per line.")] = None,
     cabling: Annotated[Path | None, _file("--cabling", "Design that was agreed on, as for `run`.")] = None,
+    after: Annotated[datetime | None, _AFTER] = None,
     report: Annotated[Path | None, _option("--report", "PATH", "Write the page of this release.")] = None,
 ) -> None:
     """Check the files and signatures of a document, and judge all of its evidence again.
 
     Exit code 0: accepted, signed by known signers, and the same when judged again; 1: refused, also where
-    criteria, cluster, machines or cabling are other ones than are given; 2: not decided: no signature, an
+    criteria, cluster, machines, cabling or time are other than asked for; 2: not decided: no signature, an
     unknown or an expired key, a row without a result, or a folder that cannot be read; 64: bad usage.
     """
     from busbar.judge.nccl.report.svg import write_report
     from stacks.accept.package import document
-    from stacks.accept.package.evidence import Evidence
+    from stacks.accept.package.evidence import TIME, Evidence
 
     told: Any = {"criteria": criteria, "signed_by": signed_by, "cluster_id": cluster_id, "machines": machines}
-    told["cabling"] = cabling
+    told |= {"cabling": cabling, "after": after and after.strftime(TIME)}
     found = document.verify(folder, signers, **told)
     again = found.again
     [verdict] = [name for name, code in CODES.items() if code == found.exit_code]

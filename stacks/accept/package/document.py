@@ -272,6 +272,7 @@ def verify(
     cluster_id: str | None = None,
     machines: Path | None = None,
     cabling: Path | None = None,
+    after: str | None = None,
 ) -> Verified:
     """Verify the document in FOLDER. Raises Untrusted where it is refused, NoVerdict for an unreadable one.
 
@@ -309,6 +310,8 @@ def verify(
     refusals += _other_machines(machines, again["nodes"]) if machines else []
     if cabling is not None and read_design(design_of(cabling)) != design_of_run(Evidence(folder)):
         refusals.append(f"the cabling in {FOLDER}/{kept.RUN} is not that of {cabling}")
+    if after is not None and again["began"] < after:
+        refusals.append(f"the run began at {again['began']}, expected {after} or later")
     return Verified(stored, again, same, differences, found, unsigned, refusals)
 
 
@@ -410,9 +413,8 @@ def sign(folder: Path, key: Path) -> Path:
     # The data goes in on stdin: given a file name, ssh-keygen may exit with 0 and write nothing.
     done = _ssh_keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, data=(folder / SUMS).read_bytes())
     if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
-        said = (done.stderr or done.stdout).decode("utf-8", "replace")
         fix = f"ssh-add {key.with_suffix('') if key.suffix == '.pub' else key}, and name its public key"
-        fix = f"chmod 600 {key}" if "too open" in said else fix
+        fix = f"chmod 600 {key}" if b"too open" in done.stderr else fix
         raise Failed(f"{key}: ssh-keygen did not sign: {_said(done)}. Fix: {fix}")
     path = folder / SIGNATURES / f"{hashlib.sha256(_signer(done.stdout)).hexdigest()[:32]}.sig"
     path.parent.mkdir(exist_ok=True)

@@ -71,7 +71,7 @@ class Begun(OfRun):
     `rows`: the ids of its default criteria. `options`: given beside the criteria, such as the cabling.
     """
 
-    began: str
+    began: str = Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")
     busbar: dict[str, str]
     site: Site
     rows: tuple[str, ...]
@@ -162,8 +162,7 @@ class Told(Report):
 
 
 Inventory = OfHosts[Told]
-Printed = OfHosts[dict[str, Any]]
-"""The output of a script of accept."""
+Printed = OfHosts[dict[str, Any]]  # the output of a script of accept
 
 
 class Machine(OutputModel):
@@ -271,7 +270,6 @@ class Evidence:
         self.folder = folder / FOLDER
         self.running: Stage | None = None
         self._judged: dict[tuple[str, str, str], Judged] = {}
-        # Each is read once.
         self._stage, self.runs = cache(self._read_stage), cache(self._read_runs)
 
     @cached_property

@@ -107,12 +107,9 @@ class Fabric:
                 links[hca] = Link(here, *rate)
         return cls(names, links, between)
 
-    def named(self, end: End) -> End:
-        """The same end by the name of its switch, which may be given by its GUID."""
-        return End(self.names.get(end.at, end.at), end.port)
-
     def cable(self, near: End, expected: End) -> Cable:
-        """A cable as it is built."""
+        """A cable as it is built. Its ends may have the GUID of a switch in place of the name."""
+        near, expected = (End(self.names.get(end.at, end.at), end.port) for end in (near, expected))
         link = (self.between if near.is_switch else self.links).get(near)
         return Cable(near, expected, link.end if link else None)
 
@@ -170,7 +167,7 @@ def write_design(fabric: Fabric) -> str:
 
 def of_design(fabric: Fabric, design: Design, hcas: Hcas) -> tuple[list[Cable], list[Cable]]:
     """The cables of these HCAs, and those between switches."""
-    cables = [fabric.cable(fabric.named(near), fabric.named(far)) for near, far in design.items()]
+    cables = [fabric.cable(near, far) for near, far in design.items()]
     return [each for each in cables if each.near in hcas], [each for each in cables if each.near.is_switch]
 
 

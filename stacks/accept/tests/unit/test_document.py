@@ -33,7 +33,7 @@ def test_a_document_that_two_have_signed_is_accepted_elsewhere(signed: Path, key
     assert "inventory.h100.nodes" in done.stdout and "signature good: seller@example.com" in done.stdout
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Accepted on ") and lines[-1].startswith(f"{lines[0]}: site, run accept-")
-    assert "nobody has asked: --criteria, --signed-by, --cluster-id, --machines, --cabling" in lines
+    assert "nobody has asked: --criteria, --signed-by, --cluster-id, --machines, --cabling, --after" in lines
 
 
 @pytest.fixture
@@ -104,6 +104,13 @@ def test_a_folder_that_this_account_cannot_read_is_not_decided(written: Path) ->
     with os.fdopen(reading) as told:
         text = told.read()
     assert "cannot be read: " in text and "Fix: chmod -R a+rX" in text
+
+
+def test_the_acceptance_of_another_day_is_refused_where_the_buyer_asks(signed: Path, keys: Path) -> None:
+    for day, code in (("2026-11-23", 0), ("2026-11-24", 1)):
+        words = ("--signers", str(keys / "signers"), "--after", day)
+        done = busbar("accept", "verify", str(signed), *words)
+        assert done.exit_code == code, done.output
 
 
 def test_only_a_known_signer_s_good_signature_decides(written: Path, keys: Path, tmp_path: Path) -> None:

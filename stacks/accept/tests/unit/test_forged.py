@@ -197,7 +197,7 @@ YARDSTICK: list[tuple[Change, str]] = [
     (both(without_gdr, begun("expectation", transport="rdma")), "expected.transport is gpudirect-rdma"),
     (begun("expectation", accept_warnings=["NCCL WARN"]), "collectives.h100.proof: expected.accept_warnings"),
     (edit(RUN, lambda run: expectation_of(run).pop("transport")), "expected.transport is gpudirect-rdma"),
-    (edit(RUN, lambda run: run.update(began="2026")), "evidence cannot be judged: ValueError"),
+    (edit(RUN, lambda run: run.update(began="2026")), "run.json is not what busbar writes"),
     (begun("expectation", accept_warnings=["a\nline end"]), "evidence cannot be judged: ValidationError"),
     (both(begun("required", driver_on_host=False), has_errors), "has 3 uncorrected ECC errors"),
     (both(begun("required", driver_on_host=False), has_mig), "MIG is enabled on 1 GPU"),
@@ -352,6 +352,8 @@ def test_a_reboot_is_named_and_accepted(written: Path, keys: Path) -> None:
         # As an editor on Windows writes it.
         ({"machines": "\ufeffSN-1\r\nSN-2\r\n"}, 0, ""),
         ({"cabling": made.design(made.cabling())}, 0, ""),
+        ({"after": made.BEGAN}, 0, ""),
+        ({"after": made.ENDED}, 1, f"the run began at {made.BEGAN}, expected {made.ENDED} or later"),
     ],
 )
 def test_who_signs_and_which_machines_it_is_about_are_asked(
