@@ -260,7 +260,7 @@ def carrying(evidence: Evidence, host: str) -> list[tuple[str, float | None]]:
         name, speed, members = made or (names.get(device, ""), "speed=0", "ndevs=1")
         number = max(1, int(members.removeprefix("ndevs=")))
         whole = float(speed.removeprefix("speed=")) / 1000
-        for member in (name.split("+") + [""] * number)[:number]:
+        for member in (name.replace("_dma", "").split("+") + [""] * number)[:number]:
             printed = [float(s) / 1000 for s in evidence.says(host, f"speed of {member}")]
             found.append((member, max(printed, default=whole / number) or None))
     return found
