@@ -129,9 +129,10 @@ def hcas(context: Context) -> Check:
 def _slow(context: Context) -> Check | None:
     """Find an HCA that carries data and, as NCCL prints, is slower than a rail should be."""
     evidence, want, rate = context.evidence, context.expectation, context.expectation.rate_gbps
-    hosts = [host for host in sorted(evidence.hca_links) if not _of_planes(evidence, host, want)]
-    found = [(host, *hca) for host in hosts for hca in carrying(evidence, host)]
-    slow = [f"{name} of {host} at {at:g} Gb/s" for host, name, at in found if at and at < RATE * (rate or 0)]
+    planes = {host: _planes(evidence, host, want) for host in sorted(evidence.hca_links)}
+    found = [(host, *hca) for host in planes for hca in carrying(evidence, host)]
+    low = [(host, name, at) for host, name, at in found if at and at * planes[host] < RATE * (rate or 0)]
+    slow = [f"{name} of {host} at {at:g} Gb/s" for host, name, at in low]
     if not slow:
         return None
     reason = f"HCAs are slower than the rails of {rate:g} Gb/s: {listed(slow)}"
@@ -222,8 +223,9 @@ def rails(context: Context) -> Check:
     if silent := context.silent(found):
         return unknown("rails.no_edge", f"no edge of {silent} in the log: its rails are not proved")
     for host, devices in sorted(found.items()):
-        count = len(carrying(evidence, host) if want.net_devices is None else devices)
-        if count != expected and not _of_planes(evidence, host, want):
+        members = len(carrying(evidence, host)) // _planes(evidence, host, want)
+        count = members if want.net_devices is None else len(devices)
+        if count != expected:
             used = f"{count} rails ({', '.join(map(str, sorted(devices)))})"
             if count < expected and not context.is_whole:
                 reason = f"{host} shows {used} of {expected}, and parts of the log are missing"
@@ -233,13 +235,12 @@ def rails(context: Context) -> Check:
     return passed("rails.all", f"{expected} rails on each of {len(found)} hosts", evidence.first_edge())
 
 
-def _of_planes(evidence: Evidence, host: str, want: Expectation) -> bool:
-    """True if each rail is a device of several planes, whose rates together are that of the rail."""
-    members, devices = carrying(evidence, host), len(evidence.rails.get(host, ()))
-    planes = len(members) // devices if devices else 0
-    if devices != want.rails or planes * devices != len(members) or want.rate_gbps is None:
-        return False
-    return all(rate is not None and rate * planes == want.rate_gbps for _, rate in members)
+def _planes(evidence: Evidence, host: str, want: Expectation) -> int:
+    """The number of planes of each rail of HOST: HCAs that NCCL fuses, and that together have its rate."""
+    members, devices, rate = carrying(evidence, host), len(evidence.rails.get(host, ())), want.rate_gbps or 0
+    planes = len(members) // devices if devices and devices == want.rails else 1
+    fits = planes * devices == len(members) and all(at and at * planes <= rate for _, at in members)
+    return planes if fits else 1
 
 
 def sharp(context: Context) -> Check:

@@ -192,14 +192,20 @@ def test_hcas_that_gib_opened_are_read() -> None:
 
 def test_a_rail_may_be_a_device_of_two_planes() -> None:
     made = Made()
-    made.info = [
+    fused = [
         f"{host}:40:90 [0] NCCL INFO NET/IB : Made virtual device [{device}] name=a+b speed=800000 ndevs=2"
         for host in made.hosts
         for device in range(8)
     ]
-    for rate, status in ((800, "pass"), (400, "fail")):
+    for rate, plane, rails, hcas in (
+        (800, 400, "pass", "pass"),
+        (400, 400, "fail", "pass"),
+        (800, 200, "pass", "fail"),
+    ):
+        line = f"worker-1:40:90 [0] NCCL INFO NET/IB: [0] b:uverbs0:1/IB provider=Mlx5 speed={plane}000"
+        made.info = [*fused, line]
         verdict = judge(made.lines(), WANT.model_copy(update={"rate_gbps": rate}))
-        assert (verdict.check("rails").status, verdict.check("hcas").status) == (status, "pass")
+        assert (verdict.check("rails").status, verdict.check("hcas").status) == (rails, hcas)
 
 
 # ---- what only looks like a failure
