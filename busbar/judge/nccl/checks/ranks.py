@@ -12,12 +12,8 @@ from busbar.judge.nccl.log.records import Measurement, Rank, Run, number, roundi
 from busbar.judge.nccl.log.tables import factor, infer, is_scaled, ratio
 from busbar.text import counted
 
-# codes that a device list with missing lines causes
-OF_LISTS = (
-    "ranks.gaps", "ranks.tables_differ", "ranks.wrong_nodes", "ranks.other_hosts",
-    "ranks.wrong_per_node", "ranks.other_factor", "ranks.one", "ranks.other_communicator",
-    "ranks.not_all_up", "ranks.other_count",
-)  # fmt: skip
+# codes that no missing line of a device list causes
+OF_WHOLE_LISTS = ("ranks.split", "ranks.gpu_listed_twice", "ranks.other_gpu")
 
 
 def ranks(context: Context) -> Check:
@@ -48,7 +44,7 @@ def ranks(context: Context) -> Check:
         reason = f"{problem.reason}; NCCL counts {counted_nodes} nodes, so some hosts have the same name"
         fix = "give each host a name of its own (hostname), and run again"
         return unknown(problem.code, reason, next(iter(context.evidence.counts.values())), fix)
-    if problem.code in OF_LISTS and _is_excerpt(context):
+    if problem.code not in OF_WHOLE_LISTS and _is_excerpt(context):
         return unknown("ranks.excerpt", f"{problem.reason}; parts of the log are missing")
     return _one_rank(context) if problem.code == "ranks.one" else problem
 

@@ -261,10 +261,9 @@ def sharp(context: Context) -> Check:
     chosen = next(used, None)
     if chosen is not None:
         return passed("sharp.used", "NCCL chose a CollNet algorithm", chosen)
-    edges = {k for k, e in evidence.edges.items() if e.transport.kind == "COLLNET"}
     could = "a loaded plugin, /SHARP behind an HCA or a COLLNET edge shows only that they could"
+    line = evidence.first_edge(evidence.remote_edges.keys() - evidence.net_edges.keys())
     reason = f"no `Algo` line says that the switches reduce: {could}"
-    line = evidence.first_edge(edges) if edges else None
     return unknown("sharp.no_evidence", reason, line, "NCCL_DEBUG_SUBSYS=INIT,NET,ENV,TUNING")
 
 
@@ -282,17 +281,13 @@ def mnnvl(context: Context) -> Check:
     evidence, system = context.evidence, context.expectation.system
     if context.expectation.nodes_per_domain == 1 or system is None or system.hosts_per_domain == 1:
         return not_required("mnnvl.not_required", "an NVLink domain is one host")
-    broken = next((s for w, s in evidence.warnings.items() if "MNNVL" in w and "not working" in w), None)
+    warned = (s for w, s in evidence.warnings.items() if "MNNVL" in w and "not working" in w)
+    broken = next(warned, evidence.mnnvl.get("0"))
     if broken is not None:
-        return failed("mnnvl.not_working", "MNNVL is available and does not work (IMEX)", broken)
-    if "0" in evidence.mnnvl:
-        reason = "NCCL prints MNNVL 0: a process does not use NVLink between hosts"
-        return failed("mnnvl.not_working", reason, evidence.mnnvl["0"])
+        return failed("mnnvl.not_working", "a process does not use NVLink between hosts", broken)
     if system.domains == 1 and evidence.net_edges:
         return failed("mnnvl.net_inside_domain", "NET edges inside the NVLink domain", evidence.first_edge())
-    edges = mnnvl_edges(context)
-    if edges:
-        return passed("mnnvl.used", "P2P/MNNVL edges between hosts", evidence.first_edge(edges))
-    if "1" in evidence.mnnvl:
-        return passed("mnnvl.used", "NCCL prints MNNVL 1", evidence.mnnvl["1"])
+    used = evidence.first_edge(mnnvl_edges(context)) or evidence.mnnvl.get("1")
+    if used is not None:
+        return passed("mnnvl.used", "NCCL uses NVLink between hosts", used)
     return unknown("mnnvl.no_evidence", "neither P2P/MNNVL edges nor `MNNVL 1`: not proved", fix=FIX)
