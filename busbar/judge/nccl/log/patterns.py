@@ -115,8 +115,8 @@ ASKED_HIGH = _ascii(r"\s(?:-e|--maxbytes)[ =]?(\d{1,15}[KMGkmg]?)(?:\s|$)")
 # NCCL version 2.19.3+cuda12.2                       bare, rank 0, NCCL <= 2.21
 # ... NCCL INFO NCCL version 2.22.3+cuda12.6          each process, from 2.22
 NCCL_VERSION = _ascii(r"(?:^|\s)(?:NCCL|RCCL) version[ :]+v?(\d+\.\d+[\w.+\-]*)")
-# [0]mlx5_0_dma:1/IB: the same HCA, of which NCCL uses the interface of Data Direct (ConnectX-8)
-HCA = _ascii(r"\[(?P<device>\d+)\]\s?(?P<name>[\w.\-]+?)(?:_dma)?:(?P<port>\d+)/(?P<layer>IB|RoCE)(/SHARP)?")
+# [0]mlx5_0_dma:1/IB: the interface of Data Direct (ConnectX-8); [0]mlx5_0:1:3:0/IB: with its rail and plane
+HCA = _ascii(r"\[(?P<device>\d+)\]\s?(?P<name>[\w.\-]+?)(?:_dma)?:(?P<port>\d+)[:\d]*/(?P<layer>IB|RoCE)")
 # Channel 07/0 : 6[6] -> 15[7] [receive] via NET/IBext/3/GDRDMA
 # Ring 00 : 0 -> 1 [send] via NET/Socket/0         NCCL <= 2.4
 # CollNet 00/0 : 3 [send] via COLLNET/SHARP/0

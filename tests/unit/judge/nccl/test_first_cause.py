@@ -128,6 +128,11 @@ def test_what_ended_before_the_program_started_is_not_noted(line: str) -> None:
     assert judge([f"[ 8.1] {line}", *Made().lines()], WANT).diagnoses == []
 
 
+def test_the_next_step_of_lines_that_stand_twice_is_one_copy() -> None:
+    verdict = judge([line for line in Made().lines() for _ in range(2)], WANT)
+    assert summary(verdict, 200)[1].startswith("cause  source: each line") and verdict.diagnoses == []
+
+
 def test_a_size_that_one_program_printed_twice_is_not_blamed_on_mpi() -> None:
     log = Made().lines()
     row = next(line for line in log if line.lstrip()[:1].isdigit())

@@ -181,12 +181,13 @@ def test_a_port_that_is_listed_twice_is_one_hca() -> None:
     assert (check.status, check.code) == ("fail", "hcas.too_few")
 
 
-def test_an_hca_with_data_direct_keeps_its_name_and_rate() -> None:
+@pytest.mark.parametrize("form", ["_dma:1", ":1:0:1", ":1::1"])
+def test_an_hca_with_data_direct_or_with_rail_and_plane_keeps_its_name_and_rate(form: str) -> None:
     made = Made()
     line = "NET/IB: [3] mlx5_3:uverbs3:1/IB provider=Mlx5 speed={} context=0x7f00 pciPath=/sys/x ar=1"
     for rate, status in ((400000, "pass"), (200000, "fail")):
         made.info = [f"worker-1:43:90 [3] NCCL INFO {line.format(rate)}"]
-        log = [re.sub(r"(mlx5_\d):1", r"\1_dma:1", line) for line in made.lines()]
+        log = [re.sub(r"(mlx5_\d):1", rf"\1{form}", line) for line in made.lines()]
         want = WANT.model_copy(update={"hcas": [f"mlx5_{d}" for d in range(8)]})
         assert judge(log, want).check("hcas").status == status
 
