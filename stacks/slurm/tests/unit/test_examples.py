@@ -54,7 +54,10 @@ def test_torchrun_gets_the_size_of_the_job_and_meets_on_its_first_node_alone(tmp
     assert words[:4] == ["--kill-on-bad-exit=1", "--cpu-bind=none", "-m", "torch.distributed.run"]
     asked = {"--nnodes=2", "--nproc-per-node=8", "--rdzv-endpoint=10.0.0.11:21234", "--rdzv-id=31234.0"}
     assert asked < {*words} and words[-2:] == ["train.py", "/home/me/run 1"]
-    assert [word for word in words if "is_host" in word] == ["--rdzv-conf=is_host=1", "--rdzv-conf=is_host=0"]
+    of_nodes = [word for word in words if word.startswith(("--rdzv-conf", "--local-addr"))]
+    first, other = of_nodes[:2], of_nodes[2:]
+    assert first == ["--rdzv-conf=is_host=1", "--local-addr=10.0.0.11"]
+    assert other == ["--rdzv-conf=is_host=0", "--local-addr=10.0.0.12"]
 
 
 def test_the_first_rank_is_met_at_the_address_of_its_node(tmp_path: Path) -> None:
