@@ -1,8 +1,4 @@
-"""Read the output of nccl-tests and NCCL, and judge it against what the hardware can do.
-
-Data flow one way: expected, log -> checks -> diagnose -> verdict -> report; each package imports only the
-ones before it.
-"""
+"""Read the output of nccl-tests and NCCL, and judge it against what the hardware can do."""
 
 from __future__ import annotations
 

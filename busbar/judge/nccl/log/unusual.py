@@ -94,7 +94,8 @@ CODE = re.compile(
     r"(?i)(?<![a-z])(?:exit(?:ed)?|code|status|rc|signal|errno|retcode|retval|exitcode)\b[\"')]?\W{0,4}"
     r"(?:(?:is|was|of|with) )?-?0*[1-9]\d*\b"
 )
-HTTP = re.compile(r"\bHTTP\b|\b(?:GET|POST|PUT|HEAD) /")  # whose status is no end of a program
+# the status of a request, and the end of a worker's sshd, whose pod is deleted, are no end of a program
+NO_END = re.compile(r"\bHTTP\b|\b(?:GET|POST|PUT|HEAD) /|Received signal 15; terminating\.$")
 LINES = r"(?:messages|lines|records|log|log entries|entries)"
 LOST = r"(?:dropped|lost|missed|suppressed|skipped)"
 MISSING = re.compile(
@@ -128,7 +129,7 @@ def ends_the_run(text: str) -> bool:
     """True if TEXT says that the program or its launcher ended by a signal or with a code that is not 0."""
     if is_end(text):
         return PROGRAM.search(text) is not None
-    return bool(CODE.search(text) and ENDED.search(text)) and HTTP.search(text) is None
+    return bool(CODE.search(text) and ENDED.search(text)) and NO_END.search(text) is None
 
 
 def names_failure(text: str) -> bool:

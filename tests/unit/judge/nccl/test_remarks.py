@@ -403,7 +403,7 @@ HARMLESS = [
     "[worker-1:00041] mca_base_component_repository_open: unable to open mca_pml_ucx: libucp.so.0: cannot "
     "open shared object file: No such file or directory (ignored)",
     "State:          Terminated", "XID errors: none", "ran: 12 errors: 0 skipped: 3",
-    "Using error correction: enabled",
+    "Using error correction: enabled", "sshd[1]: Received signal 15; terminating.",
 ]  # fmt: skip
 
 
