@@ -469,7 +469,8 @@ class LogReader:
         if found is None:
             return "", False
         behind = "".join((clean(raw[found.end() :]) or [""])[-1:])
-        return behind, NUMBER.sub("0", found[0]) == self._numbered
+        said = "" if find_message(behind) is not None else behind  # a message is read by itself
+        return said, NUMBER.sub("0", found[0]) == self._numbered
 
     def _plain(self, text: str, number: int) -> None:
         """Take a text that is not a message of NCCL."""

@@ -415,6 +415,11 @@ def test_what_only_resembles_an_end_or_an_error_changes_nothing(at: int) -> None
         assert judge([before + line for line in log], WANT).reasons == []
 
 
+def test_a_message_of_nccl_behind_a_prefix_is_no_line_of_another_program() -> None:
+    made = Made(info=["worker-1:43:90 [3] NCCL INFO TUNER/Plugin: Could not find: libnccl-tuner.so"])
+    assert judge([f"nccl-x7k mpi {line}" for line in made.lines()], WANT).remarks == []
+
+
 def test_a_number_of_the_prefix_is_no_counter_of_the_line() -> None:
     log = [f"(rank=0) {line}" for line in [*HEALTHY, "GPU-a: HW Slowdown: Active"]]
     assert judge(log[:-1], WANT).passed and not judge(log, WANT).passed
