@@ -167,9 +167,8 @@ def run(
 
     `install` registers its resources; the values that it returns are exported by the fields of `outputs`.
     `refusals`: why nothing may be installed on a cluster that has passed, each with its fix. `unchangeable`:
-    finds changes that what is on the cluster cannot follow, in a preview too. The section of the
-    configuration that the gate names is a GateConfig; with it the end of the update asks what `ready` of the
-    capability finds.
+    finds changes that what is on the cluster cannot follow, in a preview too. With the section that the gate
+    names, a GateConfig, the end of the update asks what `ready` of the capability finds.
     """
     gate = capability.gate
     assert gate is not None  # Each capability with a project has one.

@@ -111,8 +111,7 @@ def download_values(k3s: K3s, role: str, project: Path) -> dict[str, str]:
     """Values of host/k3s-server.sh and host/k3s-agent.sh for what they install.
 
     VERSION; URL_<ARCH> and SHA256_<ARCH> for every architecture with a known checksum; IMAGES, one line
-    `<sha256> <url>` per image archive of the role (server or worker). Raises ConfigError as
-    `files.without_checksum`.
+    `<sha256> <url>` per image archive of the role. Raises ConfigError as `files.without_checksum`.
     """
     if missing := [*files.without_checksum(k3s, project)]:
         raise ConfigError(missing)

@@ -3,8 +3,7 @@
 An operator's own "ready" is not enough: it also reports ready when it found no GPU at all, its rollout
 differs by minutes between the nodes (NVIDIA/aicr#1862), after an update the former operator reports the new
 policy as ready until its lease expires (NVIDIA/gpu-operator#1567), and one broken node keeps the policy at
-notReady. What counts is what the scheduler can allocate, and of an operator that busbar has installed how far
-its rollout is on each node.
+notReady. What counts is what the scheduler can allocate, and the rollout of an operator of ours on each node.
 """
 
 from __future__ import annotations

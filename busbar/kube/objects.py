@@ -24,10 +24,7 @@ def create_or_merge(api: Api, path: str, manifest: Mapping[str, Any]) -> None:
 
 
 def create(api: Api, path: str, manifest: Mapping[str, Any]) -> bool:
-    """Create the manifest in the collection at `path`; whether it is new. One that exists stays.
-
-    Raises ApiError.
-    """
+    """Create the manifest in the collection at `path` if it is not there, and say so. Raises ApiError."""
     try:
         api.create(path, manifest)
     except ApiError as error:

@@ -1,7 +1,6 @@
 """The operators: Helm values, and the request for the wait that ends their installation.
 
-A new operator is one entry here, beside its component, its configuration model, its version and its
-helm_values/<release>.yaml.
+A new operator is one entry here, beside its component, configuration, version and helm_values/<release>.yaml.
 """
 
 from __future__ import annotations

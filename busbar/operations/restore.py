@@ -2,8 +2,7 @@
 
 The order is that of k3s-io/docs cli/etcd-snapshot.md, several servers: K3s stops on all servers; one is reset
 to the snapshot and starts; the others give up their data and join it, one at a time. The old data are moved
-aside, not deleted. Every step may be repeated, and so may the whole: after an interruption the same command
-starts from the beginning.
+aside, not deleted. Every step may be repeated: after an interruption the same command begins anew.
 """
 
 from __future__ import annotations

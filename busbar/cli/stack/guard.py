@@ -142,15 +142,23 @@ def refuse_lost(api: Api, resources: Sequence[Any], going: Collection[str] | Non
     """
     made = [each["inputs"] for each in resources if each["type"] == RELEASE]
     releases = {each["name"]: each["namespace"] for each in made}
+    ours = {*map(_object, resources)}
     for each in resources:
         if each["type"] != _NAMESPACE or each.get("retainOnDelete"):
             continue
         space, name = each["inputs"]["metadata"]["name"], resource_name(each["urn"])
         goes = space not in releases.values() if going is None else name in going
-        if goes and (found := of_others(api, space, releases)):
+        theirs = of_others(api, space, releases) if goes else ()
+        if found := [each for each in theirs if (space, each) not in ours]:
             what = f"no changes made: namespace {space} would be deleted, with {listed(found)} of others"
             fix = f"copy what is needed elsewhere, kubectl -n {space} delete {' '.join(found)}, and retry"
             raise Failed(what, fix)
+
+
+def _object(resource: Any) -> tuple[str, str]:
+    """Namespace and KIND/NAME of an object of the state, on which the provider sets no label."""
+    about = (resource.get("inputs") or {}).get("metadata") or {}
+    return about.get("namespace", ""), f"{resource['type'].split(':')[-1].lower()}s/{about.get('name')}"
 
 
 def _own(path: Path, outputs: Mapping[str, Any], of_all: bool = False) -> RestApi | None:

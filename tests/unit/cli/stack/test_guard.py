@@ -152,6 +152,19 @@ def test_a_destroy_deletes_no_namespace_with_objects_of_others(made: Site) -> No
     made.cluster(namespace("training")).check()
 
 
+def test_an_object_of_the_state_is_not_of_others(made: Site) -> None:
+    """The provider sets no label: a program has only its place in the state."""
+    made.others = {name: ["configmaps/program"] for name in ("training", "other")}
+    program = {
+        "urn": "urn::c",
+        "type": "kubernetes:core/v1:ConfigMap",
+        "inputs": {"metadata": {"name": "program", "namespace": "training"}},
+    }
+    made.consumer("busbar-training", namespace("training"), program).check()
+    with pytest.raises(Failed, match="namespace other would be deleted, with configmaps/program of others"):
+        made.consumer("busbar-training", namespace("other"), program).check()
+
+
 @pytest.mark.parametrize("project", ["busbar", "busbar-training"])
 def test_an_update_deletes_no_namespace_with_objects_of_others(made: Site, project: str) -> None:
     made.others, resources = {"multus": ["secrets/mine"]}, (namespace("multus"), RELEASE)
