@@ -152,10 +152,7 @@ def workloads(api: Api) -> list[Workload]:
 
 
 def end(api: Api, look: Callable[[], Iterable[Workload]], clock: Clock, progress: ProgressCallback) -> None:
-    """Delete the workloads that `look` finds, and wait until their pods have ended.
-
-    Raises Failed and ApiError.
-    """
+    """Delete the workloads that `look` finds, and wait for the end of their pods. Raises Failed, ApiError."""
 
     def ended() -> bool | Pending:
         left = [*look()]

@@ -109,7 +109,11 @@ def of_others(api: Api, namespace: str, releases: Collection[str]) -> list[str]:
             by_helm = by_helm or {*(each.get("data") or ())} == _OF_A_HOOK
             is_ours = by_helm or any(labels.get(key) in values for key, values in _OURS.items())
             is_made = about.get("ownerReferences") or _OF_KUBERNETES & {about["name"], each.get("type")}
-            if not (is_ours or is_made):
+            if is_ours or is_made:
+                continue
+            # A controller puts it into each namespace, and again where it is deleted.
+            twin = find(api, f"{base}/namespaces/default/{kind}/{about['name']}") or {}
+            if not each.get("data") or each["data"] != twin.get("data"):
                 found.append(f"{kind}/{about['name']}")
     return found
 

@@ -65,7 +65,12 @@ def test_only_what_others_have_put_into_a_namespace_is_theirs() -> None:
                 made("of-our-release", annotations=ours),
                 made("of-another-release", annotations=by_helm),
                 made("of-a-hook", annotations={"helm.sh/hook": "pre-install"}),
+                {**made("istio-ca-root-cert"), "data": {"root-cert.pem": "a"}},
+                {**made("registries"), "data": {"mirror": "a"}},
             ],
+            # A controller has put the first one into each namespace, and does so again.
+            "/api/v1/namespaces/default/configmaps/istio-ca-root-cert": {"data": {"root-cert.pem": "a"}},
+            "/api/v1/namespaces/default/configmaps/registries": {"data": {"mirror": "b"}},
             "/api/v1/namespaces/gpu/secrets": [
                 made("token", "kubernetes.io/service-account-token"),
                 made("sh.helm.release.v1.gpu-operator.v1", labels={"owner": "helm"}),
@@ -79,6 +84,7 @@ def test_only_what_others_have_put_into_a_namespace_is_theirs() -> None:
     theirs = [
         "configmaps/time-slicing",
         "configmaps/of-another-release",
+        "configmaps/registries",
         "secrets/registry",
         "cronjobs/nightly",
     ]
