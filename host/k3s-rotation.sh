@@ -5,7 +5,7 @@
 
 ROTATION_KINDS=(certificates server_token agent_token)
 
-# with_rotations COMMAND...: runs COMMAND, which restarts the unit, between what is due. An agent has certificates only.
+# with_rotations COMMAND...: runs COMMAND, which restarts the unit, and the rotations. An agent has certificates only.
 with_rotations() {
   refuse_lower_rotation
   k3s_has_joined || record_rotations

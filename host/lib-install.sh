@@ -30,7 +30,7 @@ record_applied() {
 # Files that prepare.sh has downloaded, by sha256. An agent that reboots before its turn must not start with a newer binary.
 DOWNLOADS_DIR=$STATE_DIR/downloads
 
-# fetch URL SHA256 PATH: PATH is written only if the checksum matches. A download that broke off, or of prepare.sh, goes on.
+# fetch URL SHA256 PATH: PATH is written only if the checksum matches. A download that broke off is continued.
 fetch() {
   local url=$1 wanted=$2 path=$3 partial got
   if has_sha256 "$path" "$wanted"; then return 0; fi

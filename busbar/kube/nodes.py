@@ -308,7 +308,7 @@ def record_event(
 def delete(api: Api, name: str, deadline: Deadline) -> None:
     """Delete a Node and its password, so that the name can be used again (k3s-io/k3s#10408).
 
-    K3s leaves the Secret to the garbage collector; until then it is refused. Raises ApiError and TimedOut.
+    K3s leaves the Secret to the garbage collector: until then it lets nobody join. Raises ApiError, TimedOut.
     """
 
     def gone(path: str) -> bool | Pending:

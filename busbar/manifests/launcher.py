@@ -36,7 +36,7 @@ SSH_ARGS = (
 )
 RSH_ARGS = ("--mca", "plm_rsh_args", SSH_ARGS)
 
-# At its deadline a Job deletes its pod with the log. The launcher stops a run that hangs so long before.
+# At its deadline a Job deletes its pod with the log. The launcher ends a run that hangs this long before.
 MARGIN_SECONDS = 15
 
 PROGRAM_FIX = "set validation.image to one with nccl-tests"

@@ -238,7 +238,7 @@ Ready = Callable[[RestApi], list[Finding]]
 def check_after_deletions(
     kubeconfig: pulumi.Input[str], made: Sequence[Installed], ready: Ready | None = None
 ) -> None:
-    """Make the update fail if a release or namespace of `made` is not there at its end, or `ready` says why.
+    """Make the update fail if a release or namespace of `made` is missing at its end, or not `ready`.
 
     The engine deletes after the program: the former parts of replacements, also those that an earlier update
     has left, and resources whose URN is not registered any more. Each deletion removes an object by its name,

@@ -37,7 +37,7 @@ class JoinTokens:
         self.agent = made("agent", agents)[-1]
         """Secret; the token with which agents join."""
         self.install_id: pulumi.Output[str] = pulumi.Output.unsecret(of_servers[0].apply(k3s.install_id))
-        """Identifies this cluster on its hosts; not secret. Rotations leave it: it is of the first token."""
+        """Identifies this cluster on its hosts; not secret. It is made of the first server token."""
 
 
 def create_password(name: str, opts: pulumi.ResourceOptions) -> random.RandomPassword:

@@ -34,7 +34,7 @@ KILLED = "killed the engine."
 class Engine(auto.PulumiCommand):
     """The `pulumi` command. Each call runs in its own session and gets signals from `interrupts` only.
 
-    In the terminal's, Ctrl-C would reach both, and a lost one kill it. `stderr`: of the last failed call.
+    In the terminal's session Ctrl-C would reach it too. `stderr`: what the last failed call wrote.
     """
 
     def __init__(self, interrupts: Interrupts) -> None:

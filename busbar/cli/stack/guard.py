@@ -162,7 +162,7 @@ def _object(resource: Any) -> tuple[str, str]:
 
 
 def _own(path: Path, outputs: Mapping[str, Any], of_all: bool = False) -> RestApi | None:
-    """The stack's own API; None if it is not responding. `of_all`: raise Failed if only from here."""
+    """The stack's own API, or None. `of_all`: raise Failed where only this machine does not reach it."""
     if not (kubeconfig := outputs.get(KUBECONFIG)):
         return None
     try:
@@ -203,7 +203,7 @@ def check_removed(
     target: Target, state: Snapshot, ends: Sequence[set[str]], outputs: Callable[[], Mapping[str, Any]]
 ) -> None:
     """Raise Failed where an update deletes a worker with the data of a claim, a namespace with objects of
-    others, or, with jobs, a release or a namespace. Raises ApiError. `ends`: names deleted, and replaced."""
+    others, or, while jobs run, a release. Raises ApiError. `ends`: deleted names, and replaced ones."""
     deleted, replaced = ends
     agents = {name for name in map(resource_name, state.resources) if f"{names.WORKER}@" in name}
     if agents & deleted and (api := _own(target.project / target.file, outputs())):
