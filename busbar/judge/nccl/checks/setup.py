@@ -211,8 +211,8 @@ def rails(context: Context) -> Check:
         return not_required("rails.not_required", "TCP: RDMA rails do not apply")
     if context.domains == 1:
         return not_required("rails.not_required", "one NVLink domain: no traffic on the rails")
-    if context.tables and context.tables.keys() <= {"sendrecv", "gather"}:
-        reason = "sendrecv and gather join few ranks of two hosts, over few rails"
+    if context.tables and context.tables.keys() <= {"sendrecv", "gather", "scatter"}:
+        reason = "sendrecv, gather and scatter join few ranks of two hosts, over few rails"
         return not_required("rails.not_required", reason)
     if not expected:
         reason = "the number of rails per host is not given"

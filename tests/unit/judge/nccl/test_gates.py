@@ -109,7 +109,7 @@ def test_every_gate_stands_in_the_docs() -> None:
     assert [name for name in gates if f"`{name}`" not in text] == []
 
 
-FEW_PAIRS = ("sendrecv", "gather")
+FEW_PAIRS = ("sendrecv", "gather", "scatter")
 EDGE = "worker-0:40:90 [0] NCCL INFO Channel 09/0 : 0[0] -> 8[0] [send] via NET"
 
 
