@@ -168,6 +168,13 @@ def test_a_collective_is_certain_with_the_columns_that_it_prints(name: str) -> N
     assert judge(Made(name=name).lines(), WANT).check("collective").status == "pass"
 
 
+@pytest.mark.parametrize(("hosts_per_rack", "uses"), [(1, "fail"), (2, "unknown")])
+def test_a_host_of_a_rack_need_not_use_all_of_its_rails(hosts_per_rack: int, uses: str) -> None:
+    made = Made(hosts=[f"worker-{i}" for i in range(4)])
+    want = WANT.model_copy(update={"nodes": 4, "nodes_per_domain": hosts_per_rack})
+    assert judge([x for x in made.lines() if "via NET/IB/7" not in x], want).check("rails").status == uses
+
+
 @pytest.mark.parametrize(
     ("name", "uses"), [("all_gather", "fail"), *[(n, "not-required") for n in FEW_PAIRS]]
 )
