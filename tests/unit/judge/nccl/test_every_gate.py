@@ -8,6 +8,7 @@ import pytest
 from busbar.judge.nccl import Expectation, JobOutcome, Verdict, judge
 from busbar.judge.nccl.checks import GATES
 from busbar.judge.nccl.checks.tables import warnings
+from busbar.judge.nccl.report.terminal import first_cause
 from tests.support.gates import without_case
 from tests.unit.judge.nccl.logs import HEALTHY, PLACES, WANT, Made, rack, without
 
@@ -140,3 +141,16 @@ def test_a_log_with_more_texts_than_are_kept_does_not_pass(line: str) -> None:
     made = Made()
     made.info += [line.format(i=i) for i in range(1100)]
     assert judge(made.lines(), asked()).check("source").code == "source.lists_too_long"
+
+
+# The reason of these names what was expected and what was found.
+STATED = {
+    "job.failed", "collective.missing", "correctness.wrong_values", "plugin.other", "topology-file.not_set",
+    "transport.other_edge",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", sorted(FAILS.keys() - STATED))
+def test_a_failure_says_what_to_run_next(code: str) -> None:
+    check, known = first_cause(FAILS[code]())
+    assert known is not None or (check is not None and check.fix)
