@@ -93,7 +93,7 @@ _HELD = {
     "/apis/batch/v1": "cronjobs",
 }
 _OURS = {"app.kubernetes.io/managed-by": ("busbar", "prometheus-operator"), "owner": ("helm",)}
-_OF_KUBERNETES = {"kube-root-ca.crt", "kubernetes.io/service-account-token"}
+_OF_CONTROLLERS = {"kubernetes.io/service-account-token", "cert-manager.io/certificate-name"}
 # The keys of the Secret that a hook of kube-prometheus-stack makes (kube-webhook-certgen).
 _OF_A_HOOK = {"ca", "cert", "key"}
 
@@ -108,10 +108,10 @@ def of_others(api: Api, namespace: str, releases: Collection[str]) -> list[str]:
             by_helm = "helm.sh/hook" in notes or notes.get("meta.helm.sh/release-name") in releases
             by_helm = by_helm or {*(each.get("data") or ())} == _OF_A_HOOK
             is_ours = by_helm or any(labels.get(key) in values for key, values in _OURS.items())
-            is_made = about.get("ownerReferences") or _OF_KUBERNETES & {about["name"], each.get("type")}
+            is_made = about.get("ownerReferences") or _OF_CONTROLLERS & {each.get("type"), *notes}
             if is_ours or is_made:
                 continue
-            # A controller puts it into each namespace, and again where it is deleted.
+            # Such as kube-root-ca.crt: a controller puts it into each namespace, and again after a deletion.
             twin = find(api, f"{base}/namespaces/default/{kind}/{about['name']}") or {}
             if not each.get("data") or each["data"] != twin.get("data"):
                 found.append(f"{kind}/{about['name']}")

@@ -59,20 +59,20 @@ def test_only_what_others_have_put_into_a_namespace_is_theirs() -> None:
             "/apis/apps/v1/namespaces/gpu/deployments": [],
             "/apis/apps/v1/namespaces/gpu/statefulsets": [],
             "/api/v1/namespaces/gpu/configmaps": [
-                made("kube-root-ca.crt"),
+                {**made("kube-root-ca.crt"), "data": {"ca.crt": "a"}},
                 made("time-slicing", labels={"app": "x"}),
                 made("of-busbar", labels={"app.kubernetes.io/managed-by": "busbar"}),
                 made("of-our-release", annotations=ours),
                 made("of-another-release", annotations=by_helm),
                 made("of-a-hook", annotations={"helm.sh/hook": "pre-install"}),
-                {**made("istio-ca-root-cert"), "data": {"root-cert.pem": "a"}},
                 {**made("registries"), "data": {"mirror": "a"}},
             ],
             # A controller has put the first one into each namespace, and does so again.
-            "/api/v1/namespaces/default/configmaps/istio-ca-root-cert": {"data": {"root-cert.pem": "a"}},
+            "/api/v1/namespaces/default/configmaps/kube-root-ca.crt": {"data": {"ca.crt": "a"}},
             "/api/v1/namespaces/default/configmaps/registries": {"data": {"mirror": "b"}},
             "/api/v1/namespaces/gpu/secrets": [
                 made("token", "kubernetes.io/service-account-token"),
+                made("webhook", "kubernetes.io/tls", annotations={"cert-manager.io/certificate-name": "x"}),
                 made("sh.helm.release.v1.gpu-operator.v1", labels={"owner": "helm"}),
                 {**made("prometheus-admission"), "data": {"ca": "", "cert": "", "key": ""}},
                 {**made("registry", "kubernetes.io/dockerconfigjson"), "data": {".dockerconfigjson": ""}},
