@@ -97,8 +97,7 @@ def judge(lines: Iterable[bytes | str], expectation: Expectation, job: JobOutcom
 def judge_archive(archive: Archive) -> tuple[ParsedLog, Verdict] | None:
     """Judge the kept log of a measurement from its folder alone; None without the whole log and its record.
 
-    Raises OSError, EOFError and ZstdError for a log that cannot be read, and ValueError for a record that is
-    not one.
+    Raises OSError, EOFError and ZstdError for an unreadable log, and ValueError for an unreadable record.
     """
     if archive.complete_log_of is None or "expectation" not in archive.record():
         return None

@@ -1,8 +1,7 @@
 """The gates, in the order in which trust is built: job, log, tables, ranks, data, set-up, transport, value.
 
 Every gate is run and reported, whatever the others find. A gate that the expectation does not require is
-"not-required"; one that lacks its evidence is "unknown", never "pass". Gates on NCCL's messages look at each
-table with its own evidence.
+"not-required"; one without evidence is "unknown". Gates on NCCL's messages look at each table with its own.
 """
 
 from __future__ import annotations

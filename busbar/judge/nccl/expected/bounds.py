@@ -310,8 +310,7 @@ class Bounds:
     """Bandwidths in GB/s; None if unknown. `plateau_bytes`: smaller messages do not reach them.
 
     Where there is an expectation, 0 < low <= floor <= expected <= ceiling, and floor < expected for a
-    tolerance above 0. Between `low` and `floor` a system may be healthy but not tuned. `healthy`: the lowest
-    public result of its kind.
+    tolerance above 0. Below `floor` a system may be healthy but not tuned. `healthy`: the lowest public one.
     """
 
     expected: float | None

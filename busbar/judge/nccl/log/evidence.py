@@ -140,8 +140,9 @@ class Evidence:
     """Facts of one program, or of a whole log (`merged`); line numbers start at 1."""
 
     edges: dict[str, EdgeCounts] = field(default_factory=dict)  # label -> edges
-    # host -> devices of its NET edges; '' is the host of a message without a process
-    rails: dict[str, set[int]] = field(default_factory=dict)
+    # host -> devices of its NET and of its COLLNET edges; '' is the host of a message without a process
+    net_devices: dict[str, set[int]] = field(default_factory=dict)
+    switch_devices: dict[str, set[int]] = field(default_factory=dict)
     # every NET edge is printed by its sender and by its receiver
     net_directions: Counter[str] = field(default_factory=Counter)
     links: Links = field(default_factory=Links)
@@ -220,7 +221,8 @@ class Evidence:
             self.inside.setdefault(process[0], set()).add(transport.label)
         if transport.device is None:
             return
-        self.rails.setdefault(process[0], set()).add(transport.device)
+        devices = self.net_devices if transport.kind == "NET" else self.switch_devices
+        devices.setdefault(process[0], set()).add(transport.device)
         if transport.kind != "NET":
             return
         link, channel, connection, source, target, direction = edge.group(
@@ -269,6 +271,11 @@ class Evidence:
     def remote_edges(self) -> dict[str, EdgeCounts]:
         """The same, and edges to switches that reduce (COLLNET)."""
         return {label: e for label, e in self.edges.items() if e.transport.kind in ("NET", "COLLNET")}
+
+    @property
+    def rails(self) -> dict[str, set[int]]:
+        """Host -> devices of its NET edges; where it has none, of those to switches that reduce."""
+        return self.switch_devices | self.net_devices
 
     @property
     def gdrdma(self) -> bool | None:

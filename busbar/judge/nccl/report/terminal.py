@@ -160,8 +160,7 @@ MARK: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "unknown": "?", "not-re
 def verdict_text(verdict: Verdict, stream: IO[str], *, full: bool = False, more: str = FULL) -> str:
     """VERDICT as text for STREAM, with colours if it is a terminal.
 
-    In short: at most 12 lines on a pass, 20 otherwise, with MORE as the last. FULL: gates, rows, reasoning
-    and diagnoses.
+    In short: at most 12 lines on a pass, 20 otherwise, with MORE as the last. FULL: everything.
     """
     out = io.StringIO()
     console = Console(file=out, force_terminal=stream.isatty() or None, highlight=False, soft_wrap=False)

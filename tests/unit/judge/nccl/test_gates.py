@@ -238,6 +238,17 @@ def test_edges_to_switches_prove_the_fabric_where_they_reduce(profile: str, stat
     assert verdict.transport == "gpudirect-rdma"
 
 
+def test_an_edge_to_a_switch_hides_no_rail_that_the_rings_do_not_use() -> None:
+    made = Made()
+    made.info = [
+        f"{host}:40:90 [0] NCCL INFO CollNet 00/0 : 0 [send] via COLLNET/SHARP/{device}/GDRDMA"
+        for host in made.hosts
+        for device in range(8)
+    ]
+    log = [line for line in made.lines() if "via NET/IB/7" not in line]
+    assert judge(log, WANT).check("rails").code == "rails.wrong_count"
+
+
 @pytest.mark.parametrize("hidden", [SOCKET, FATAL, "# Out of bounds values : 9 FAILED"])
 @pytest.mark.parametrize("length", [8100, 8192, 20_000])
 def test_what_stands_too_far_behind_in_a_line_costs_the_pass(hidden: str, length: int) -> None:

@@ -62,7 +62,8 @@ FACTS: dict[str, Any] = {
 PART = Evidence(
     **FACTS,
     edges={"SHM": EdgeCounts(Transport("SHM", "", None, False, "SHM"), LINE, 2)},
-    rails={"a": {0}},
+    net_devices={"a": {0}},
+    switch_devices={"a": {1}},
     inside={"a": {"P2P"}},
     net_directions=Counter(send=1),
     links=Links(7, {1}, {2}, {(("a", 9), 0)}, Counter({0: 1}), overflow=True),

@@ -190,7 +190,7 @@ def test_hcas_are_counted_where_infiniband_verbs_carry_the_data_between_hosts(
 def linked(layers: dict[str, str], fabric: str | None, *devices: int) -> Check:
     """The gate on two hosts whose HCAs have these link layers, by letter; edges use DEVICES."""
     names = {"I": "IB", "R": "RoCE"}
-    found = printed(networks=said("IB", 3), rails={host: set(devices) for host in layers if devices})
+    found = printed(networks=said("IB", 3), net_devices={host: set(devices) for host in layers if devices})
     found.hcas_of_host = dict.fromkeys(layers, IB8)
     found.hcas = said("the list", 6)
     found.hca_links = {

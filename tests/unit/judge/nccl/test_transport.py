@@ -170,7 +170,7 @@ def test_on_one_host_nothing_crosses_the_fabric(
         (printed({**DIRECT, "P2P/CUMEM": 4}), {}, "gdrdma.all_edges"),
         (printed(DIRECT, ring_gdr={"0": LINE}), {}, "gdrdma.ring_without"),
         *(
-            (printed(DIRECT, rails={"worker-0": {0, 1}}, without_gdr=said(device)), {}, code)
+            (printed(DIRECT, net_devices={"worker-0": {0, 1}}, without_gdr=said(device)), {}, code)
             for device, code in (
                 ("worker-0 1", "gdrdma.contradicted"),
                 ("worker-0 ", "gdrdma.contradicted"),
@@ -187,7 +187,7 @@ def test_every_edge_between_hosts_uses_gpudirect(evidence: Evidence, want: dict[
 
 
 def over(devices: int, hosts: tuple[str, ...] = ("worker-0", "worker-1")) -> Evidence:
-    return printed(DIRECT, rails={host: set(range(devices)) for host in hosts})
+    return printed(DIRECT, net_devices={host: set(range(devices)) for host in hosts})
 
 
 @pytest.mark.parametrize(
