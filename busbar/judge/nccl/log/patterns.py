@@ -150,7 +150,7 @@ UNREAD = (
     # but not 0 : NET/0 GPU/0 GPU/7, as the subsystem GRAPH prints
     ("", "NET/", r"[A-Za-z][\w ]{0,39}/\d+(?![.\d])"),
     # Channel 00/0 : 0[0] -> 1[1]                       a link, but not Ring 00 : 15 -> 0 -> 7
-    (r"(?<!\d)\d{1,9} : \d{1,9}(?:\[\w{1,20}\])?", " -> ", r"\d+(?!\d| -> )"),
+    (r"(?<!\d)\d{1,9} : \d{1,9}(?:\[\w{1,20}\])?", " -> ", r"\d+(?!\d| -> [-\d/>\s]*$)"),
 )
 VIA_TRANSPORT = _ascii("|".join(before + re.escape(text) + behind for before, text, behind in UNREAD))
 # worker-0:40:90 [0] ...                             a process of NCCL, whatever it says

@@ -133,6 +133,12 @@ def test_an_edge_in_an_unknown_form_proves_nothing(transport: str) -> None:
     assert verdict.check("transport").code == "transport.unread_edge" and not verdict.passed
 
 
+@pytest.mark.parametrize("text", ["Ring 00 : 15 -> 0 -> 7 via FOO/0", "Tree 8 : 1 -> 0 -> 8 [send] by FOO/0"])
+def test_a_ring_that_names_a_transport_is_an_edge_in_an_unknown_form(text: str) -> None:
+    verdict = judged(f"worker-0:40:90 [0] NCCL INFO {text}")
+    assert verdict.check("transport").code == "transport.unread_edge"
+
+
 @pytest.mark.parametrize(
     "text",
     ["Ring 00 : 15 -> 0 -> 7", "Tree 8 : 1 -> 0 -> 8/-1/-1", " 0 : NET/0 GPU/0 GPU/7 NET/0"],
