@@ -73,7 +73,7 @@ def batches(
     Those that are in no batch wait for nobody: they have no Node yet, or it is not Ready. Agents that are not
     Ready count all the same: where `limit` of them are down already, they are the first batch. Workers that
     an interrupted update has cordoned come first, so that they take the pods of the others; those with jobs
-    come late, and those that preflight did not reach (`unreachable`) last. With None all are in a batch.
+    come late, and those that preflight did not reach (`unreachable`) last. If `known` is None, one has all.
     """
     if known is None:
         known = Nodes(names=frozenset(workers), ready=frozenset(workers))

@@ -106,10 +106,9 @@ def of_others(api: Api, namespace: str, releases: Collection[str]) -> list[str]:
             about = each["metadata"]
             labels, notes = about.get("labels") or {}, about.get("annotations") or {}
             by_helm = "helm.sh/hook" in notes or notes.get("meta.helm.sh/release-name") in releases
-            by_helm = by_helm or {*(each.get("data") or ())} == _OF_A_HOOK
             is_ours = by_helm or any(labels.get(key) in values for key, values in _OURS.items())
             is_made = about.get("ownerReferences") or _OF_CONTROLLERS & {each.get("type"), *notes}
-            if is_ours or is_made:
+            if is_ours or is_made or {*(each.get("data") or ())} == _OF_A_HOOK:
                 continue
             # Such as kube-root-ca.crt: a controller puts it into each namespace, and again after a deletion.
             twin = find(api, f"{base}/namespaces/default/{kind}/{about['name']}") or {}

@@ -138,7 +138,7 @@ def guard_of(
 def refuse_lost(api: Api, resources: Sequence[Any], going: Collection[str] | None = None) -> None:
     """Raise Failed for what others have put into the namespaces of these names of RESOURCES, and ApiError.
 
-    At a destroy (None) those that have a release are not asked: charts leave things of their own there.
+    At a destroy (None) no namespace with a release is looked at: charts leave objects of their own there.
     """
     made = [each["inputs"] for each in resources if each["type"] == RELEASE]
     releases = {each["name"]: each["namespace"] for each in made}

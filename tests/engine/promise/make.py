@@ -101,7 +101,7 @@ def digests(files: Mapping[str, str]) -> str:
 
 
 def files_of(state: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """What decides whether a service restarts, as the steps of a state leave it on one host of each kind.
+    """The files by which a service restarts, as the steps of a state leave them on one host of each kind.
 
     `HOSTS: PATH` -> text.
     """

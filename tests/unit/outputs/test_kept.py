@@ -35,7 +35,7 @@ class Update:
         return json.dumps({**json.loads(self.printed(verdict)), "kept": True})
 
     def printed(self, verdict: dict[str, Any] | None = None) -> str:
-        """What the collector of this update prints."""
+        """The text that the collector of this update prints."""
         return json.dumps(summarize(verdict or passing(), record=self.record))
 
 

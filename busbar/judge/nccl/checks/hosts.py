@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 class Row(NamedTuple):
     """A printed fact and its partner. `code` and `status`: the result of a difference.
 
-    `at_least`: more than the partner is no difference. `is_proof`: whether one that is not printed is missed.
+    `at_least`: more than the partner is no difference. `is_proof`: its absence is a missing proof.
     """
 
     fact: str

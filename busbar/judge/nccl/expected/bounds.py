@@ -1,6 +1,6 @@
 """Expected busbw, floor and ceiling of one collective on given hardware, with the reasoning in words.
 
-docs/nccl.md says why. There is no expectation where neither formula nor measurement fits.
+docs/nccl.md describes both. There is no expectation where neither a formula nor a measurement fits.
 """
 
 from __future__ import annotations

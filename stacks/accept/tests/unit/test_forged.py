@@ -349,7 +349,7 @@ def test_a_reboot_is_named_and_accepted(written: Path, keys: Path) -> None:
         ({"machines": "# ours\n1610\n1699"}, 1, "no node of the folder has 1699"),
         ({"machines": "1610"}, 1, "worker-2 (machine id"),
         ({"machines": "SN-1\nGPU-2-0  # the second\n", "signed_by": ("seller@example.com",)}, 0, ""),
-        # As an editor on Windows writes it.
+        # An editor on Windows writes it with a mark and CRLF.
         ({"machines": "\ufeffSN-1\r\nSN-2\r\n"}, 0, ""),
         ({"cabling": made.design(made.cabling())}, 0, ""),
         ({"after": made.BEGAN}, 0, ""),
